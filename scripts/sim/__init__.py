@@ -1,0 +1,1 @@
+"""The simulated server and simulated ixsmi of the embedded host: for demonstration and tests."""
