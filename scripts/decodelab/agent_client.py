@@ -1,0 +1,93 @@
+"""Talk to the host agent: hand over orders, ask, stop, fetch. The workflow's side of scripts/cargo/agent.py.
+
+In:  a Host and orders (plain dicts, see scripts/cargo/agent.py). Out: the agent's own JSON answers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from decodelab.host import Host, HostError
+
+CARGO = Path(__file__).resolve().parent.parent / "cargo"
+
+
+def cargo_digest(folder: Path = CARGO) -> str:
+    """First 16 hex of a sha256 over the names and contents of what is shipped."""
+    total = hashlib.sha256()
+    for file in sorted(folder.rglob("*")):
+        if file.is_file() and "__pycache__" not in file.parts:
+            total.update(file.relative_to(folder).as_posix().encode() + b"\0")
+            total.update(hashlib.sha256(file.read_bytes()).digest())
+    return total.hexdigest()[:16]
+
+
+class AgentClient:
+    """One agent on one host. Every call is idempotent, so that a caller may repeat it after a lost connection."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self._folder = f"{host.workdir}/cargo/{cargo_digest()}/cargo"
+
+    def ship(self) -> None:
+        self.host.ship(CARGO, self._folder)
+
+    def submit(self, owner: str, orders: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Queue these orders in this order and see that an agent works on them."""
+        request = {"owner": owner, "orders": list(orders), "replace": True}
+        return self._call(["submit"], json.dumps(request).encode())
+
+    def status(self, launch: str) -> dict[str, Any]:
+        return self._call(["status", "--launch", launch])
+
+    def present(self) -> bool:
+        """Whether this version of the agent was ever brought to the host."""
+        try:
+            return self.host.run(["test", "-d", self._folder], timeout_s=20).exit_code == 0
+        except HostError:
+            return False
+
+    def stop(self, owner: str, *, drain: bool = False, wait_s: float = 0) -> dict[str, Any]:
+        """Stop this owner's work: now (the server ends within its grace), or after the launch that runs."""
+        options = ["--owner", owner, *(["--drain"] if drain else [])]
+        if wait_s:
+            options += ["--wait", str(wait_s)]
+        return self._call(["stop", *options], timeout_s=wait_s + 60)
+
+    def forget(self, launch: str) -> None:
+        self._call(["forget", "--launch", launch])
+
+    def events(self, launch: str, offset: int) -> tuple[list[dict[str, Any]], int]:
+        """The launch's events from a byte offset on, and the next offset. A half-written last line waits."""
+        data = self.host.tail(f"{self.folder_of(launch)}/events.jsonl", offset)
+        whole = data[: data.rfind(b"\n") + 1]
+        events = [json.loads(line) for line in whole.splitlines() if line.strip()]
+        return events, offset + len(whole)
+
+    def folder_of(self, launch: str) -> str:
+        return f"{self.host.workdir}/done/{launch}"
+
+    def _call(
+        self, words: Sequence[str], stdin: bytes = b"", timeout_s: float = 60
+    ) -> dict[str, Any]:
+        verb, *options = words
+        argv = [self.host.python, f"{self._folder}/agent.py", verb]
+        argv += ["--workdir", self.host.workdir, *options]
+        done = self.host.run(argv, stdin, timeout_s)
+        try:
+            answer = json.loads(done.out)
+            if not isinstance(answer, dict):
+                raise ValueError("not an object")
+        except ValueError:
+            words_of_host = (done.err or done.out).decode("utf-8", "replace").strip()
+            raise HostError(
+                f"host {self.host.name}: the agent answered `{verb}` with exit code {done.exit_code}:\n"
+                f"{words_of_host[-2000:]}"
+            ) from None
+        if answer.get("error"):
+            raise HostError(f"host {self.host.name}: {answer['error']}")
+        return answer

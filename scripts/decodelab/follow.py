@@ -1,0 +1,149 @@
+"""Follow one launch on its host: hand its queue over, wait, fetch what is finished, read the outcome.
+
+In:  an AgentClient, the launch's digest, orders. Out: whole attempts and starts in the raw store; LaunchFailed if the launch
+came to no final result. Every wait has a deadline; every step may be repeated by another process.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from decodelab.agent_client import AgentClient
+from decodelab.progress import Progress
+from decodelab.store import DONE, Store
+
+POLL_S = 0.25
+STATUS_EVERY_S = 5.0
+NOT_FINAL = ("invalid", "stopped")
+
+
+class LaunchFailed(Exception):
+    """No final result; the text says why and what happens next."""
+
+
+class Follower:
+    """One launch as seen from the workflow's side."""
+
+    def __init__(
+        self,
+        client: AgentClient,
+        launch: Mapping[str, Any],
+        store: Store,
+        progress: Progress,
+        session: str,
+    ) -> None:
+        self.client, self.launch, self.store = client, launch, store
+        self.digest = str(launch["digest"])
+        self.progress, self.session = progress, session
+        self._offset = 0
+
+    def settle_earlier(self, *, retry: bool) -> bool:
+        """Take in what is on the host already. True: the launch is finished; False: it is still to be handed over.
+
+        A failure of an earlier call is tried again; one of this very call (its session) is final for this call.
+        """
+        state = self.client.status(self.digest)
+        outcome = state["launch"].get("outcome")
+        if state["launch"]["state"] == "finished" and outcome:
+            self.fetch()
+            mine = bool(self.session) and outcome.get("session") == self.session
+            failed = outcome["status"] in NOT_FINAL
+            if failed and mine:
+                raise LaunchFailed(_why(outcome))
+            self.client.forget(self.digest)
+            return not failed and (mine or not retry)
+        halted = state.get("halted") or {}
+        if self.session and halted.get("session") == self.session:
+            raise LaunchFailed(
+                f"not started: the queue of host {self.client.host.name} was stopped: {halted['reason']}\n"
+                "Hint: mend the host, then call snakemake again; nothing measured is lost."
+            )
+        return False
+
+    def hand_over(self, orders: Sequence[dict[str, Any]]) -> None:
+        self.client.submit(orders[0]["owner"], orders)
+
+    def wait(self, patience_s: float) -> None:
+        """Until the launch ends. Fetches each finished run at once. Raises LaunchFailed for an outcome that is not final."""
+        end = time.monotonic() + patience_s
+        asked = 0.0
+        while time.monotonic() < end:
+            if self._pass_on_events():
+                break
+            if time.monotonic() - asked > STATUS_EVERY_S:
+                asked = time.monotonic()
+                if self._finished_or_lost():
+                    break
+            time.sleep(POLL_S)
+        else:
+            raise LaunchFailed(f"no end after {patience_s:.0f} s, its maximum life; see agent.log")
+        self._conclude()
+
+    def fetch(self) -> None:
+        """Bring every whole folder of the launch into the raw store. Names on the host are names in the store."""
+        server, start = str(self.launch["server"]), int(self.launch["start"])
+        with self.client.host.fetch(self.client.folder_of(self.digest)) as folder:
+            for source in sorted(folder.glob("start-*")):
+                if (source / DONE).is_file():
+                    self._keep_start(source, server, start)
+            for source in sorted(folder.glob("runs/*/*")):
+                if (source / DONE).is_file():
+                    self.store.put_attempt(source, server, start, source.parent.name)
+
+    def _keep_start(self, source: Path, server: str, start: int) -> None:
+        kept = self.store.put_start(source, server, start)
+        facts = json.loads((kept / "start.json").read_text(encoding="utf-8"))
+        key, fingerprint = facts.get("engine_key"), facts.get("fingerprint")
+        if key and fingerprint and facts.get("ready_s") is not None:
+            self.store.remember_engine(key, fingerprint, facts["start_id"])
+
+    def _pass_on_events(self) -> bool:
+        """Show and act on new events; True when the launch has ended."""
+        events, self._offset = self.client.events(self.digest, self._offset)
+        for event in events:
+            self.progress.show(event)
+        if any(e["event"] == "run_end" for e in events):
+            self.fetch()
+        return any(e["event"] == "launch_end" for e in events)
+
+    def _finished_or_lost(self) -> bool:
+        state = self.client.status(self.digest)
+        if state["launch"]["state"] == "finished":
+            return True
+        if state["launch"]["state"] == "unknown":
+            raise LaunchFailed(
+                "the host no longer has this launch in its queue"
+                + (f": {state['halted']['reason']}" if state.get("halted") else ".")
+                + "\nHint: call snakemake again; nothing measured is lost."
+            )
+        if not state["agent"]["alive"]:
+            raise LaunchFailed(
+                f"the agent on host {self.client.host.name} died; its log is {self.client.host.workdir}/agent.log.\n"
+                "Hint: call snakemake again: it cleans up what was left and goes on with what is missing."
+            )
+        return False
+
+    def _conclude(self) -> None:
+        outcome = self.client.status(self.digest)["launch"].get("outcome")
+        self.fetch()
+        if outcome is None:
+            raise LaunchFailed("ended without an outcome; see agent.log")
+        if outcome["status"] in NOT_FINAL:
+            raise LaunchFailed(_why(outcome))
+        self.client.forget(self.digest)
+
+
+def _why(outcome: dict[str, Any]) -> str:
+    cause = outcome.get("cause") or {}
+    lines = [f"{outcome['status']}: {outcome.get('reason') or cause.get('class') or 'no reason given'}"]
+    if cause.get("root_cause"):
+        lines.append(f"root cause: {cause['root_cause']}")
+    hint = cause.get("hint")
+    if hint:
+        lines.append(f"Hint: {hint['en'] if isinstance(hint, dict) else hint}")
+    lines.append("Nothing final was stored; the next call tries this launch again.")
+    return "\n".join(lines)

@@ -1,0 +1,158 @@
+"""From the plan to orders: what the workflow hands to a host agent (schema decodelab.order/1, see scripts/cargo/agent.py).
+
+In:  a Study, a launch digest, the Host and the Store. Out: order dicts with every symbol resolved for that host, and the
+queue of launches that this call wants on it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from decodelab.call import Call
+from decodelab.host import Host, resolve
+from decodelab.receipts import pending_runs
+from decodelab.store import Store
+from decodelab.study import Study
+
+Launch = Mapping[str, Any]
+SCHEMA = "decodelab.order/1"
+
+
+def owner(study: Study) -> str:
+    """Who the orders belong to: this checkout and study. Another owner's orders are never touched."""
+    checkout = hashlib.sha256(str(study.root.resolve()).encode()).hexdigest()[:8]
+    return f"{os.environ.get('USER') or os.getuid()}:{study.name}:{checkout}"
+
+
+def label(launch: Launch) -> str:
+    return f"{launch['variant']} start {launch['start']}"
+
+
+def position(study: Study, digest: str) -> int:
+    return list(study.launches).index(digest) + 1
+
+
+def queue_from(study: Study, digest: str, store: Store, call: Call) -> list[str]:
+    """This launch, then all later ones of the call on the same host that have something to measure.
+
+    Earlier ones are left out: they were handed over by their own job, and one that failed is not tried twice in a call.
+    """
+    host = study.host_of(digest)
+    digests = list(study.launches)
+    queue = [digest]
+    for other in digests[digests.index(digest) + 1 :]:
+        launch = study.launches[other]
+        retry = study.is_retried(other, call.retried)
+        if other in call.queue and launch["host"] == host and pending_runs(launch, store, retry=retry):
+            queue.append(other)
+    return queue
+
+
+def order(
+    study: Study, digest: str, host: Host, store: Store, call: Call
+) -> dict[str, Any]:
+    """One order. Raises KeyError only if the plan is not whole, which planning has checked."""
+    launch = study.launches[digest]
+    plan = study.plan
+    runs = [r for r in plan["runs"] if r["launch"] == digest]
+    retry = study.is_retried(digest, call.retried)
+    pending = pending_runs(launch, store, retry=retry) or list(launch["runs"])
+    chosen = list({r["run"]: r for r in runs if r["run"] in pending}.values())
+    made = [_run(plan, run) for run in chosen]
+    limits = dict(plan["limits"])
+    limits["life_s"] = limits["start_s"] + limits["stop_grace_s"] + sum(r["limit_s"] for r in made) + 300
+    return {
+        "schema": SCHEMA,
+        "launch": digest,
+        "study": study.name,
+        "owner": owner(study),
+        "session": call.session,
+        "label": label(launch),
+        "position": [position(study, digest), len(study.launches)],
+        "server": _server(study, launch, host, store),
+        "limits": limits,
+        "telemetry": _telemetry(plan["hosts"][launch["host"]], host),
+        "runs": made,
+    }
+
+
+def estimate_s(study: Study, digest: str, store: Store) -> float:
+    """Seconds this launch should take, by the host's own expectation; for the forecast only."""
+    launch = study.launches[digest]
+    expect = study.plan["hosts"][launch["host"]]["expect"]
+    pending = set(pending_runs(launch, store))
+    runs = {r["run"]: r for r in study.plan["runs"] if r["launch"] == digest and r["run"] in pending}
+    tokens = sum(r["requests"] * r["max_tokens"] for r in runs.values())
+    return float(expect["start_s"] + tokens / expect["output_tps"])
+
+
+def patience_s(orders: list[dict[str, Any]]) -> float:
+    """The longest this process may wait for the first of these: its life and the wait for the host's lock."""
+    first = orders[0]["limits"]
+    return float(first["life_s"]) + float(first.get("lock_wait_s", 21600)) + 300
+
+
+def _run(plan: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
+    point = plan["points"][run["run"]]
+    scenario = {"name": point["scenario_name"], **plan["scenarios"][point["scenario"]]}
+    limits = plan["limits"]
+    tokens = (point["requests"] + point["warmup"]) * point["max_tokens"]
+    return {
+        "digest": run["run"],
+        "name": run["name"],
+        "scenario": scenario,
+        "concurrency": point["concurrency"],
+        "requests": point["requests"],
+        "max_tokens": point["max_tokens"],
+        "warmup": point["warmup"],
+        "seed": run["seed"],
+        "telemetry": point["telemetry"],
+        "client": {
+            "extra_body": point["extra_body"],
+            "timeout_s": point["timeout_s"],
+            "ignore_eos": point["ignore_eos"],
+            "http": point["http"],
+        },
+        # A run at the slowest rate that the study calls alive, and some time for its first tokens.
+        "limit_s": tokens / limits["floor_tps"] + 120,
+    }
+
+
+def _server(study: Study, launch: Launch, host: Host, store: Store) -> dict[str, Any]:
+    server = study.plan["servers"][launch["server"]]
+    block = study.plan["hosts"].get(launch["host"]) or {}
+    symbols = host.symbols()
+    fingerprint = server["fingerprint"]
+    return {
+        "digest": launch["server"],
+        "start": launch["start"],
+        "argv": [resolve(word, symbols) for word in server["argv"]],
+        "env": {
+            **{k: resolve(str(v), symbols) for k, v in (block.get("env") or {}).items()},
+            **{k: resolve(str(v), symbols) for k, v in server["env"].items()},
+        },
+        "model": resolve(str(server["served_model"] or ""), symbols) or None,
+        "port": None if block.get("port") in (None, "auto") else int(block["port"]),
+        "source": launch["source"],
+        "attach": server["attach"],
+        "engine_key": server["engine_key"],
+        "expected_fingerprint": store.engine_fingerprint(server["engine_key"]),
+        "fingerprint": {
+            "modules": list(fingerprint["modules"]),
+            "files": [resolve(f, symbols) for f in fingerprint["files"]],
+        },
+    }
+
+
+def _telemetry(block: Mapping[str, Any], host: Host) -> dict[str, Any]:
+    told = block["telemetry"]
+    symbols = host.symbols()
+    return {
+        "tool": told["tool"],
+        "argv": [resolve(str(word), symbols) for word in told.get("command") or [told["tool"]]],
+        "interval_s": told["interval_s"],
+        "env": dict(told.get("env") or {}),
+    }

@@ -1,0 +1,80 @@
+"""The lines a person watches while a launch runs.
+
+In:  the agent's events. Out: one line per step on stderr: which launch, which run, how many of how many, elapsed,
+expected end. The expected end scales the plan's own estimate by how the study has gone so far.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TextIO
+
+
+@dataclass
+class Progress:
+    """Prints for one launch. `position` and `of` count launches of the queue; estimates are in seconds."""
+
+    label: str
+    position: int
+    of: int
+    estimate_s: float
+    rest_s: float
+    out: TextIO = field(default_factory=lambda: sys.stderr)
+    begin_s: float = field(default_factory=time.monotonic)
+    _last: str = ""
+
+    def show(self, event: Mapping[str, Any]) -> None:
+        """Print the event if a person wants to know it."""
+        text = self._text(event)
+        if text and text != self._last:
+            self._last = text
+            elapsed = time.monotonic() - self.begin_s
+            self.say(f"{text}  [{_clock(elapsed)}]")
+
+    def say(self, text: str) -> None:
+        print(f"[{self.position}/{self.of}] {self.label}: {text}", file=self.out, flush=True)
+
+    def expected_end(self) -> str:
+        """When the rest of the queue should be done, as local wall time."""
+        elapsed = time.monotonic() - self.begin_s
+        left = max(0.0, self.estimate_s - elapsed) + self.rest_s
+        return time.strftime("%H:%M:%S", time.localtime(time.time() + left))
+
+    def _text(self, event: Mapping[str, Any]) -> str | None:
+        kind = event.get("event")
+        if kind == "lock_wait":
+            return f"waiting for the host, in use by {event.get('owner')}"
+        if kind == "start_begin":
+            return "server starts"
+        if kind == "stage":
+            return None
+        if kind == "ready":
+            return f"server ready after {float(event.get('seconds') or 0):.1f} s"
+        if kind == "run_begin":
+            return (
+                f"run {event.get('i')}/{event.get('n')} {event.get('name')}"
+                f"  (all done about {self.expected_end()})"
+            )
+        if kind == "run_end":
+            return _run_end(event)
+        if kind == "server_died":
+            return f"server died (exit code {event.get('exit_code')})"
+        if kind == "stop_end":
+            return f"server stopped in {float(event.get('seconds') or 0):.1f} s"
+        return None
+
+
+def _run_end(event: Mapping[str, Any]) -> str:
+    summary = event.get("summary") or {}
+    rate = (summary.get("decode_rate") or {}).get("p50")
+    shown = f", decode rate P50 {rate:.1f} tok/s" if isinstance(rate, int | float) else ""
+    seconds = float(event.get("seconds") or 0)
+    return f"  {event.get('status')} in {seconds:.1f} s{shown}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes:02d}:{rest:02d}"

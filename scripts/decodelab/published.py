@@ -1,0 +1,152 @@
+"""The named files of a study, `results/<study>/runs/`: what people grep and what every reading step starts from.
+
+In:  the plan and the receipts (or the raw store). Out: decode_*.json, ixsmi_*.json and server_*.log as copies under the
+plan's names, and two indexes, decode_runs.json and ixsmi_capture.json (schema decodelab.published/1), which say for each
+name where it came from, under which checksum, and for each planned run without a file why there is none.
+The folder is a view: it is made again at will, and a name that left the plan leaves the folder. The raw store keeps all.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from decodelab import naming
+from decodelab.store import sha256_of, write_json
+
+SCHEMA = "decodelab.published/1"
+RUNS_INDEX = "decode_runs.json"
+CAPTURES_INDEX = "ixsmi_capture.json"
+
+
+def load(folder: Path) -> dict[str, Any]:
+    """Both indexes of a published folder as one dict: runs, captures, starts, missing."""
+    runs = json.loads((folder / RUNS_INDEX).read_text(encoding="utf-8"))
+    captures = json.loads((folder / CAPTURES_INDEX).read_text(encoding="utf-8"))
+    return {**runs, "captures": captures["captures"]}
+
+
+def publish_runs(
+    plan: Mapping[str, Any], receipts: Mapping[str, Mapping[str, Any]], root: Path, folder: Path
+) -> dict[str, Any]:
+    """Copy run records and server logs under their names and return the index (also written)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    runs: dict[str, Any] = {}
+    missing = []
+    for run in plan["runs"]:
+        receipt = receipts.get(run["launch"])
+        entry = (receipt or {}).get("runs", {}).get(run["run"])
+        if entry is None:
+            missing.append(_missing(run, receipt))
+            continue
+        source = root / entry["path"] / "run.json"
+        target = folder / f"{run['name']}.json"
+        shutil.copyfile(source, target)
+        runs[run["name"]] = {
+            "file": target.name,
+            "sha256": sha256_of(target),
+            "raw": entry["path"],
+            "start_id": entry["start_id"],
+            "status": entry["status"],
+            "reasons": entry["reasons"],
+            "source": json.loads(target.read_text(encoding="utf-8")).get("source"),
+        }
+    starts = _publish_starts(plan, receipts, root, folder)
+    index = {"schema": SCHEMA, "runs": runs, "starts": starts, "missing": missing}
+    keep = {entry["file"] for entry in runs.values()} | {s["file"] for s in starts}
+    _drop_strangers(folder, ("decode_*.json", "server_*.log"), {*keep, RUNS_INDEX})
+    write_json(folder / RUNS_INDEX, index)
+    return index
+
+
+def publish_captures(
+    plan: Mapping[str, Any], receipts: Mapping[str, Mapping[str, Any]], root: Path, folder: Path
+) -> dict[str, Any]:
+    """Write each run's SMI capture as one JSON document under its name and return the index (also written)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    captures = {}
+    for run in plan["runs"]:
+        entry = receipts.get(run["launch"], {}).get("runs", {}).get(run["run"])
+        source = root / entry["path"] / "capture.jsonl" if entry else None
+        if not run.get("capture") or source is None or not source.is_file():
+            continue
+        target = folder / f"{run['capture']}.json"
+        write_json(target, _capture_document(source))
+        captures[run["capture"]] = {
+            "file": target.name,
+            "sha256": sha256_of(target),
+            "raw": entry["path"],
+            "raw_sha256": sha256_of(source),
+            "run": run["name"],
+        }
+    index = {"schema": SCHEMA, "captures": captures}
+    keep = {entry["file"] for entry in captures.values()}
+    _drop_strangers(folder, ("ixsmi_*.json",), {*keep, CAPTURES_INDEX})
+    write_json(folder / CAPTURES_INDEX, index)
+    return index
+
+
+def _missing(run: Mapping[str, Any], receipt: Mapping[str, Any] | None) -> dict[str, Any]:
+    refused = receipt is not None and receipt["status"] == "not_possible"
+    why = "not_possible" if refused else "pending"
+    return {"name": run["name"], "variant": run["variant"], "why": why}
+
+
+def _publish_starts(
+    plan: Mapping[str, Any], receipts: Mapping[str, Mapping[str, Any]], root: Path, folder: Path
+) -> list[dict[str, Any]]:
+    """One entry per real start, under each variant name that it serves; the newest start's log gets the plain name."""
+    pairs = dict.fromkeys((run["variant"], run["launch"], run["start"]) for run in plan["runs"])
+    entries = []
+    for variant, launch, number in pairs:
+        receipt = receipts.get(launch)
+        for start_id, known in (receipt or {}).get("starts", {}).items():
+            source = root / known["path"]
+            facts = json.loads((source / "start.json").read_text(encoding="utf-8"))
+            name = naming.server_log(variant, number)
+            if (source / "server.log").is_file():
+                shutil.copyfile(source / "server.log", folder / name)
+            refused = (facts.get("cause") or {}).get("side") == "config"
+            status = "not_possible" if facts["status"] == "failed" and refused else facts["status"]
+            entries.append(
+                {
+                    "variant": variant,
+                    "server": receipt["server"] if receipt else None,
+                    "start": number,
+                    "start_id": start_id,
+                    "file": name,
+                    "raw": known["path"],
+                    "status": status,
+                    "cause": facts.get("cause"),
+                    "start_json": facts,
+                }
+            )
+    return entries
+
+
+def _capture_document(source: Path) -> dict[str, Any]:
+    """A capture.jsonl (header line, then one line a call) as one document; a torn last line is left out and said so."""
+    header: dict[str, Any] = {}
+    records = []
+    torn = 0
+    for number, line in enumerate(source.read_text(encoding="utf-8").splitlines()):
+        try:
+            value = json.loads(line)
+        except ValueError:
+            torn += 1
+            continue
+        if number == 0:
+            header = value
+        else:
+            records.append(value)
+    return {**header, "torn_lines": torn, "records": records}
+
+
+def _drop_strangers(folder: Path, patterns: Iterable[str], keep: set[str]) -> None:
+    for pattern in patterns:
+        for file in folder.glob(pattern):
+            if file.name not in keep:
+                file.unlink()

@@ -1,0 +1,71 @@
+"""What the raw store holds of a planned launch: its receipt.
+
+In:  one entry of plan["launches"] and the Store. Out: a receipt (dict, schema decodelab.receipt/1), status
+"done" (every run has a whole result), "not_possible" (the server cannot start as configured: a result) or "pending".
+The report is made from receipts alone, so it never depends on which workflow call measured what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from decodelab.store import Attempt, Start, Store
+
+SCHEMA = "decodelab.receipt/1"
+
+
+def receipt(launch: Mapping[str, Any], store: Store, root: Path) -> dict[str, Any]:
+    """The launch's receipt as of now. Paths in it are relative to `root`, the checkout."""
+    server, start = str(launch["server"]), int(launch["start"])
+    runs = {run: store.select(server, start, run) for run in launch["runs"]}
+    missing = [run for run, attempt in runs.items() if attempt is None]
+    refusal = store.not_possible(server, start) if missing else None
+    status = "done" if not missing else "not_possible" if refusal else "pending"
+    starts = {s.start_id: s for s in store.starts(server, start)}
+    if refusal is not None:
+        starts[refusal.start_id] = refusal
+    return {
+        "schema": SCHEMA,
+        "launch": launch["digest"],
+        "server": server,
+        "start": start,
+        "status": status,
+        "cause": refusal.facts.get("cause") if refusal else None,
+        "missing": missing,
+        "starts": {key: _start_entry(s, root) for key, s in starts.items()},
+        "runs": {run: _run_entry(a, root) for run, a in runs.items() if a is not None},
+    }
+
+
+def pending_runs(
+    launch: Mapping[str, Any], store: Store, *, retry: bool = False
+) -> list[str]:
+    """The run digests still to be measured, in plan order. With `retry`, failures count as not measured."""
+    server, start = str(launch["server"]), int(launch["start"])
+    pending = []
+    for run in launch["runs"]:
+        attempt = store.select(server, start, run)
+        if attempt is None or (retry and attempt.status != "done"):
+            pending.append(run)
+    if pending and not retry and store.not_possible(server, start) is not None:
+        return []
+    return pending
+
+
+def _start_entry(start: Start, root: Path) -> dict[str, Any]:
+    return {"path": _relative(start.path, root), "status": start.facts.get("status")}
+
+
+def _run_entry(attempt: Attempt, root: Path) -> dict[str, Any]:
+    return {
+        "path": _relative(attempt.path, root),
+        "status": attempt.status,
+        "reasons": list(attempt.reasons),
+        "start_id": attempt.start_id,
+    }
+
+
+def _relative(path: Path, root: Path) -> str:
+    return path.resolve().relative_to(root.resolve()).as_posix()

@@ -1,0 +1,204 @@
+"""The raw store: what was measured, by content, for ever.
+
+In:  folders that a host agent wrote whole (a run's attempt, a start), each with a `DONE.json` of checksums.
+Out: `results/raw/<server>/start<k>/<run>/<attempt>/` and `.../start<k>/start-<start_id>/`, read back as `Attempt` and `Start`.
+
+A folder enters by copy, check and rename, and is never written again, so a half-copied one is never seen. Snakemake does
+not know these files: no job failure, `-F` or `--delete-all-output` can remove an hour of accelerator time. All studies
+share one store, so a renamed study or a reverted edit finds its results again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+DONE = "DONE.json"
+
+
+class StoreError(Exception):
+    """A folder does not hold what its DONE.json says."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One whole try at one run. `status` is "done" or "invalid" (kept as data, see `reasons`)."""
+
+    path: Path
+    run: str
+    start_id: str
+    status: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Start:
+    """One real start of a server, whatever came of it. `facts` is its start.json."""
+
+    path: Path
+    start_id: str
+    facts: dict[str, Any]
+
+    @property
+    def not_possible(self) -> bool:
+        """True if it failed for a cause that lies in the configuration."""
+        cause = self.facts.get("cause") or {}
+        return self.facts.get("status") == "failed" and cause.get("side") == "config"
+
+    @property
+    def ready(self) -> bool:
+        return self.facts.get("ready_s") is not None
+
+
+def sha256_of(path: Path) -> str:
+    """Hex sha256 of a file."""
+    with path.open("rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
+
+
+def verify(folder: Path) -> dict[str, Any]:
+    """Check every file of `folder` against its DONE.json and return that. Raises StoreError naming the first fault."""
+    done = _done(folder)
+    if done is None:
+        raise StoreError(f"{folder}: no readable {DONE}")
+    for name, expected in done["files"].items():
+        file = folder / name
+        if not file.is_file():
+            raise StoreError(f"{file}: missing, though {DONE} lists it")
+        if sha256_of(file) != expected:
+            raise StoreError(f"{file}: content differs from the checksum in {DONE}")
+    return done
+
+
+class Store:
+    """`root` is results/raw. Reading costs a directory listing and small JSON files; checksums are checked on entry."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = Path(root)
+
+    def start_root(self, server: str, start: int) -> Path:
+        return self.root / server / f"start{start}"
+
+    def attempts(self, server: str, start: int, run: str) -> list[Attempt]:
+        """All whole attempts at a run, oldest first."""
+        found = []
+        for folder in _folders(self.start_root(server, start) / run):
+            done = _done(folder)
+            if done is not None:
+                status = str(done.get("status", "done"))
+                reasons = tuple(str(r) for r in done.get("reasons", []))
+                found.append(Attempt(folder, run, str(done.get("start_id")), status, reasons))
+        return found
+
+    def select(self, server: str, start: int, run: str) -> Attempt | None:
+        """The attempt that counts: the first good one, else the newest invalid one, else None.
+
+        The first, not the best: choosing among good attempts by their numbers would bias every verdict.
+        """
+        attempts = self.attempts(server, start, run)
+        good = [a for a in attempts if a.status == "done"]
+        return good[0] if good else (attempts[-1] if attempts else None)
+
+    def starts(self, server: str, start: int) -> list[Start]:
+        """All real starts under one start number, oldest first."""
+        found = []
+        for folder in _folders(self.start_root(server, start)):
+            if folder.name.startswith("start-") and _done(folder) is not None:
+                facts = json.loads((folder / "start.json").read_text(encoding="utf-8"))
+                found.append(Start(folder, folder.name.removeprefix("start-"), facts))
+        return found
+
+    def not_possible(self, server: str, start: int) -> Start | None:
+        """The start that showed this server to be impossible, if that is what is known of it.
+
+        A later start number adopts the refusal of start 1, since the cause lies in the configuration; any good start
+        under the same number outweighs it.
+        """
+        for number in dict.fromkeys((start, 1)):
+            starts = self.starts(server, number)
+            if any(s.ready for s in starts):
+                return None
+            refusals = [s for s in starts if s.not_possible]
+            if refusals:
+                return refusals[-1]
+        return None
+
+    def put_attempt(self, source: Path, server: str, start: int, run: str) -> Path:
+        return self._put(source, self.start_root(server, start) / run / source.name)
+
+    def put_start(self, source: Path, server: str, start: int) -> Path:
+        return self._put(source, self.start_root(server, start) / source.name)
+
+    def engine_fingerprint(self, engine_key: str) -> str | None:
+        """The fingerprint of the engine's files first seen under this engine key (command, build, host), if any."""
+        file = self.root / "engines" / f"{engine_key}.json"
+        if not file.is_file():
+            return None
+        value = json.loads(file.read_text(encoding="utf-8")).get("fingerprint")
+        return None if value is None else str(value)
+
+    def remember_engine(self, engine_key: str, fingerprint: str, start_id: str) -> None:
+        """Record an engine's fingerprint once; later ones are compared with it, never written over it."""
+        file = self.root / "engines" / f"{engine_key}.json"
+        if not file.exists():
+            write_json(file, {"fingerprint": fingerprint, "first_start": start_id})
+
+    def _put(self, source: Path, target: Path) -> Path:
+        """Copy, check, rename. A target that is already there is left as it is: names are unique per real attempt."""
+        if target.is_dir() and _done(target) is not None:
+            return target
+        target.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=".incoming-", dir=target.parent))
+        try:
+            copy = scratch / target.name
+            shutil.copytree(source, copy)
+            verify(copy)
+            for file in copy.iterdir():
+                file.chmod(0o444)
+            try:
+                copy.rename(target)
+            except OSError:
+                # Another process put the same folder in between; ours holds the same checked content.
+                if _done(target) is None:
+                    raise
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        return target
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write JSON whole: under a temporary name first, then renamed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(value, ensure_ascii=False, indent=1, sort_keys=False) + "\n"
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as f:
+            f.write(text)
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _done(folder: Path) -> dict[str, Any] | None:
+    try:
+        done = json.loads((folder / DONE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return done if isinstance(done, dict) and isinstance(done.get("files"), dict) else None
+
+
+def _folders(parent: Path) -> Iterator[Path]:
+    if not parent.is_dir():
+        return
+    for folder in sorted(parent.iterdir()):
+        if folder.is_dir() and not folder.name.startswith("."):
+            yield folder

@@ -1,0 +1,159 @@
+"""One config file as the rules see it: the plan, and the names of the files that the rules make.
+
+In:  the config file and the control keys of `--config`. Out: a `Study`. It holds no logic of measuring or reading;
+it only turns plan entries into paths, priorities and lists, so that rules stay one line each.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from decodelab import call, digest
+from decodelab import config as config_file
+from decodelab import plan as planning
+from decodelab.call import Call
+from decodelab.mistakes import ConfigError, Mistake, did_you_mean, shown
+
+DEFAULT_CONFIG = "config/config.yaml"
+TABLES = ("requests", "runs", "telemetry", "starts")
+
+
+@dataclass(frozen=True)
+class Study:
+    """Paths are relative to the checkout `root`, as Snakemake wants them."""
+
+    root: Path
+    config: str
+    control: Mapping[str, Any]
+    plan: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return str(self.plan["study"])
+
+    @property
+    def replay(self) -> bool:
+        return bool(self.plan["kind"] == "replay")
+
+    @property
+    def results(self) -> str:
+        return f"results/{self.name}"
+
+    @property
+    def report(self) -> str:
+        return f"report/{self.name}"
+
+    @cached_property
+    def plan_file(self) -> str:
+        """Named by the content of the plan and of all code that reads: another plan, parser or template is a missing
+        file, which needs no metadata to be noticed and measures nothing."""
+        return f"{self.results}/plan/{digest.plan(dict(self.plan))}-{self._code_digest()}.json"
+
+    @cached_property
+    def launches(self) -> dict[str, Mapping[str, Any]]:
+        """Launch digest to launch, in queue order."""
+        return {launch["digest"]: launch for launch in self.plan["launches"]}
+
+    @property
+    def hosts(self) -> list[str]:
+        return list(dict.fromkeys(launch["host"] for launch in self.plan["launches"]))
+
+    def receipt(self, launch: str) -> str:
+        """The file that says what is measured. Under `--config retry=NAME` one of this call alone, so that it is missing
+        and the launch is tried again; launch.py then renews the usual one as well."""
+        now = call.current()
+        again = f".retry-{now.session}" if self.is_retried(launch, now.retried) else ""
+        return f"{self.results}/launches/{launch}{again}.json"
+
+    def receipts(self, experiment: str | None = None) -> list[str]:
+        """The receipts of one experiment's launches, or of all."""
+        return [self.receipt(digest) for digest in self.digests(experiment)]
+
+    def digests(self, experiment: str | None = None) -> list[str]:
+        """The launches that an experiment (None: any) needs, in queue order."""
+        if experiment is None:
+            return list(self.launches)
+        wanted = {run["launch"] for run in self.plan["runs"] if experiment in run["experiments"]}
+        return [digest for digest in self.launches if digest in wanted]
+
+    def host_of(self, launch: str) -> str:
+        return str(self.launches[launch]["host"])
+
+    def share_of(self, host: str) -> Callable[[Any], int]:
+        """For `resources:`: 1 for a launch on that host, else 0."""
+        return lambda wildcards: int(self.host_of(wildcards.launch) == host)
+
+    def launch_priority(self, wildcards: Any) -> int:
+        """Higher goes first; Snakemake's own order is random, ours is the plan's."""
+        return len(self.launches) - list(self.launches).index(wildcards.launch)
+
+    def reports(self) -> list[str]:
+        return [f"{self.report}/{report_name(language)}" for language in self.plan["languages"]]
+
+    def language_of_page(self, wildcards: Any) -> str:
+        return {report_name(lang)[: -len(".md")]: lang for lang in self.plan["languages"]}[wildcards.page]
+
+    def raw_files(self) -> list[str]:
+        """Every file of a replay study's raw folders, so that a changed original makes the report again."""
+        replay = self.plan.get("replay") or {}
+        folders = [replay.get("folder"), replay.get("raw_dir")]
+        files = [f for folder in folders if folder for f in (self.root / folder).glob("*") if f.is_file()]
+        return sorted(os.path.relpath(f, self.root) for f in files)
+
+    def _code_digest(self) -> str:
+        scripts, templates = self.root / "scripts", self.root / "workflow" / "report"
+        files = [*scripts.rglob("*.py"), *(p for p in templates.rglob("*") if p.is_file())]
+        texts = {p.relative_to(self.root).as_posix(): p.read_text(encoding="utf-8") for p in sorted(files)}
+        return digest.of("reading code", texts)
+
+    def is_retried(self, launch: str, names: Collection[str]) -> bool:
+        """Whether `--config retry=NAME` names this launch: by variant, grid, run or experiment, or `all`."""
+        if not names:
+            return False
+        return "all" in names or any(
+            run["launch"] == launch and self._names(run) & set(names) for run in self.plan["runs"]
+        )
+
+    def check_retry(self, now: Call) -> None:
+        """Raises ConfigError for a retry name that nothing in the plan has."""
+        known = set().union({"all"}, *(self._names(run) for run in self.plan["runs"]))
+        unknown = sorted(now.retried - known)
+        if unknown:
+            raise ConfigError([_no_such_name(name, known) for name in unknown])
+
+    def wanted(self, words: Iterable[str]) -> list[str]:
+        """The launches that a command line asks for: an experiment's or a receipt's if it names one, else all."""
+        named = [w for w in words if w.startswith("experiment_") or w in self.receipts()]
+        experiments = {w.removeprefix("experiment_") for w in named} & set(self.plan["experiments"])
+        if not named:
+            return self.digests()
+        digests = self.launches
+        return [d for d in digests if self.receipt(d) in named or any(d in self.digests(e) for e in experiments)]
+
+    def _names(self, run: Mapping[str, Any]) -> set[str]:
+        grid = self.plan["variants"][run["variant"]]["grid"]
+        return {run["variant"], run["name"], *run["experiments"], *([grid] if grid else [])}
+
+
+def _no_such_name(name: str, known: Collection[str]) -> Mistake:
+    near = did_you_mean(name, sorted(known))
+    return Mistake(("control", "retry"), shown(name), "all, or the name of a variant, grid, run or experiment", near)
+
+
+def report_name(language: str) -> str:
+    """The file name of the report in a language; Chinese is the customer's and goes without a suffix."""
+    return "report.md" if language == "zh" else f"report.{language}.md"
+
+
+def open_study(files: Iterable[str | Path], control: Mapping[str, Any], root: Path) -> Study:
+    """Load, check and expand the study. Raises decodelab.mistakes.ConfigError with every mistake at once."""
+    chosen = [str(f) for f in files] or [DEFAULT_CONFIG]
+    if len(chosen) > 1:
+        raise ConfigError([Mistake(("--configfile",), ", ".join(chosen), "one study at a time")])
+    loaded = config_file.load(root / chosen[0], dict(control), root)
+    return Study(root, chosen[0], dict(control), planning.expand(loaded, root))

@@ -1,0 +1,140 @@
+"""Step: one launch. See that its runs are in the raw store, measuring only what is missing, and write its receipt.
+
+The first job on a host hands over every launch that this call wants, in plan order; each later job finds its own order
+already queued and only waits, shows progress and fetches. All work is the host agent's: this process may die at any moment
+and costs nothing but the view.
+
+Signals: Ctrl-C stops the server and keeps what is finished; SIGTERM lets the running launch end and drops the rest of the
+queue; SIGHUP (the terminal or the workflow died) leaves the queue to go on by itself.
+Exit codes: 0 receipt written; 1 nothing final (the host's fault, tried again at the next call); 130 stopped by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+
+from decodelab import call, orders
+from decodelab.agent_client import AgentClient
+from decodelab.mistakes import ConfigError
+from decodelab.follow import Follower, LaunchFailed
+from decodelab.host import HostError, open_host
+from decodelab.progress import Progress
+from decodelab.receipts import pending_runs, receipt
+from decodelab.store import Store, write_json
+from decodelab.study import Study, open_study
+
+PR_SET_PDEATHSIG = 1
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = _arguments(argv)
+    _tie_to_parent()
+    root = Path.cwd()
+    try:
+        now = call.current()
+        study = open_study([args.config], now.control, root)
+        return _launch(study, args.launch, args.receipt, root, now)
+    except (ConfigError, HostError, LaunchFailed) as error:
+        print(f"launch {args.launch}: {error}", file=sys.stderr)
+        if args.log:
+            args.log.parent.mkdir(parents=True, exist_ok=True)
+            args.log.write_text(f"{error}\n", encoding="utf-8")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--config", required=True, help="the study's config file")
+    parser.add_argument("--launch", required=True, help="digest of the launch, as the plan has it")
+    parser.add_argument("--receipt", type=Path, required=True, help="the file to write")
+    parser.add_argument("--log", type=Path, help="where to leave the reason of a failure")
+    return parser.parse_args(argv)
+
+
+def _launch(study: Study, digest: str, target: Path, root: Path, now: call.Call) -> int:
+    launch = study.launches.get(digest)
+    if launch is None:
+        raise HostError(
+            f"the plan of {study.config} has no such launch any more: the config was edited while this call ran.\n"
+            "Hint: call snakemake again; what is measured is kept."
+        )
+    store = Store(root / "results" / "raw")
+    retry = study.is_retried(digest, now.retried)
+    if pending_runs(launch, store, retry=retry) or (retry and _refused(launch, store)):
+        _measure(study, digest, store, root, now)
+    made = receipt(launch, store, root)
+    if made["status"] == "pending":
+        raise HostError(f"{len(made['missing'])} of {len(launch['runs'])} runs are not measured yet")
+    for file in {target.with_name(f"{digest}.json"), target}:
+        write_json(file, made)
+    return 0
+
+
+def _refused(launch: orders.Launch, store: Store) -> bool:
+    return store.not_possible(str(launch["server"]), int(launch["start"])) is not None
+
+
+def _measure(study: Study, digest: str, store: Store, root: Path, now: call.Call) -> None:
+    """Hand over, follow and fetch. Returns when the launch has a final outcome; raises LaunchFailed otherwise."""
+    name = study.host_of(digest)
+    host = open_host(name, study.plan["hosts"][name], root)
+    client = AgentClient(host)
+    client.ship()
+    queue = orders.queue_from(study, digest, store, now)
+    progress = Progress(
+        label=orders.label(study.launches[digest]),
+        position=orders.position(study, digest),
+        of=len(study.launches),
+        estimate_s=orders.estimate_s(study, digest, store),
+        rest_s=sum(orders.estimate_s(study, d, store) for d in queue[1:]),
+    )
+    follower = Follower(client, study.launches[digest], store, progress, now.session)
+    if follower.settle_earlier(retry=study.is_retried(digest, now.retried)):
+        return
+    made = [orders.order(study, d, host, store, now) for d in queue]
+    try:
+        with _drain_on_sigterm(client, orders.owner(study)):
+            follower.hand_over(made)
+            follower.wait(orders.patience_s(made))
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        progress.say("stopping the server")
+        client.stop(orders.owner(study), wait_s=float(made[0]["limits"]["stop_grace_s"]) + 30)
+        follower.fetch()
+        raise
+
+
+class _drain_on_sigterm:
+    """While it holds, SIGTERM asks the agent to finish this launch and drop the rest; this process goes on waiting."""
+
+    def __init__(self, client: AgentClient, owner: str) -> None:
+        self.client, self.owner = client, owner
+
+    def __enter__(self) -> None:
+        signal.signal(signal.SIGTERM, self._drain)
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def _drain(self, _signal: int, _frame: FrameType | None) -> None:
+        self.client.stop(self.owner, drain=True)
+
+
+def _tie_to_parent() -> None:
+    """Get SIGHUP when Snakemake dies, so that no forgotten follower writes receipts beside the next call's."""
+    parent = os.getppid()
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGHUP)
+    if os.getppid() != parent:  # it died before the line above
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

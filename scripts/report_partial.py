@@ -1,0 +1,85 @@
+"""Step: the report from what the raw store holds now. Starts nothing; lists what is pending.
+
+With --experiment it prints that experiment's verdicts as well. Writes results/<study>/partial/ and report/<study>/partial/,
+so that the full report beside it stays what it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import aggregate
+import draw_figures
+import import_raw
+import judge
+import write_report
+from decodelab import call, published
+from decodelab.mistakes import ConfigError
+from decodelab.receipts import receipt
+from decodelab.store import Store, write_json
+from decodelab.study import Study, open_study, report_name
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--config", required=True, help="the study's config file")
+    parser.add_argument("--experiment", help="print the verdicts of this experiment")
+    args = parser.parse_args(argv)
+    root = Path.cwd()
+    try:
+        study = open_study([args.config], call.current().control, root)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 1
+    results = root / study.results / "partial"
+    verdicts = _read(study, results, root)
+    pending = [m for m in published.load(results / "runs")["missing"] if m["why"] == "pending"]
+    _tell(study, verdicts, pending, args.experiment)
+    return 0
+
+
+def _read(study: Study, results: Path, root: Path) -> Path:
+    """Publish, aggregate, judge, draw and write; returns the verdicts' file."""
+    plan_file, runs, tables = results / "plan.json", results / "runs", results / "tables"
+    verdicts, report = results / "verdicts.json", root / study.report / "partial"
+    write_json(plan_file, study.plan)
+    if study.replay:
+        import_raw.main(["--plan", str(plan_file), "--out-dir", str(runs)])
+    else:
+        store = Store(root / "results" / "raw")
+        receipts = {digest: receipt(launch, store, root) for digest, launch in study.launches.items()}
+        published.publish_runs(study.plan, receipts, root, runs)
+        published.publish_captures(study.plan, receipts, root, runs)
+    given = ["--plan", str(plan_file), "--tables", str(tables)]
+    aggregate.main(["--plan", str(plan_file), "--runs", str(runs), "--out", str(tables)])
+    judge.main([*given, "--out", str(verdicts)])
+    given += ["--verdicts", str(verdicts)]
+    draw_figures.main([*given, "--out", str(report / "figures")])
+    for language in study.plan["languages"]:
+        page = report / report_name(language)
+        write_report.main(
+            [*given, "--figures", str(report / "figures"), "--language", language, "--out", str(page)]
+        )
+    return verdicts
+
+
+def _tell(study: Study, verdicts: Path, pending: list[dict[str, str]], experiment: str | None) -> None:
+    made = json.loads(verdicts.read_text(encoding="utf-8"))
+    for verdict in made["verdicts"]:
+        if experiment in (None, verdict["experiment"]):
+            point = verdict.get("point") or {}
+            at = "".join(f" {key}={value}" for key, value in point.items())
+            print(f"{verdict['id']}{at}: {verdict['verdict']}")
+    if pending:
+        print(f"{len(pending)} runs pending:")
+        for run in pending:
+            print(f"  {run['name']}")
+    pages = ", ".join(f"{study.report}/partial/{report_name(lang)}" for lang in study.plan["languages"])
+    print(f"report: {pages}")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,136 @@
+"""A checkout of its own for an end-to-end test: real Snakemake, real host agent, real processes, loopback only."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+REPO = Path(__file__).resolve().parents[2]
+CALL_DEADLINE_S = 240
+
+
+@dataclass(frozen=True)
+class Count:
+    """What the raw store holds: real server starts, and whole runs."""
+
+    starts: int
+    runs: int
+
+    def __sub__(self, other: Count) -> Count:
+        return Count(self.starts - other.starts, self.runs - other.runs)
+
+
+@dataclass(frozen=True)
+class Call:
+    exit_code: int
+    text: str
+
+
+class Lab:
+    """One checkout and the calls of snakemake in it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @classmethod
+    def clone(cls, target: Path, source: Path = REPO) -> Lab:
+        """Copy what git would: tracked files, and new ones it does not ignore."""
+        listed = subprocess.run(
+            ["git", "ls-files", "-co", "--exclude-standard", "-z"],
+            cwd=source,
+            capture_output=True,
+            check=True,
+        )
+        for name in filter(None, listed.stdout.decode().split("\0")):
+            file = target / name
+            if (source / name).is_file():
+                file.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(source / name, file)
+        return cls(target)
+
+    def write_config(self, config: dict[str, Any], name: str = "config/config.yaml") -> None:
+        text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
+        (self.root / name).write_text(text, encoding="utf-8")
+
+    def command(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "snakemake", *words]
+
+    def run(self, *words: str, env: dict[str, str] | None = None) -> Call:
+        """Call snakemake and wait for its end."""
+        done = subprocess.run(
+            self.command(*words),
+            cwd=self.root,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=CALL_DEADLINE_S,
+            env={**os.environ, **(env or {})},
+        )
+        return Call(done.returncode, done.stdout)
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """Call snakemake in a process group of its own, as a terminal would."""
+        return subprocess.Popen(
+            self.command(*words),
+            cwd=self.root,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def count(self) -> Count:
+        raw = self.root / "results" / "raw"
+        starts = list(raw.glob("*/start*/start-*/DONE.json"))
+        runs = [p for p in raw.glob("*/start*/*/*/DONE.json") if not p.parent.parent.name.startswith("start-")]
+        return Count(len(starts), len(runs))
+
+    def workdir(self, host: str = "embedded") -> Path:
+        return self.root / ".decodelab" / host
+
+    def processes(self) -> dict[int, str]:
+        """Every process of this machine whose command line or working folder lies in this checkout."""
+        mine = {}
+        for proc in Path("/proc").iterdir():
+            if not proc.name.isdigit() or int(proc.name) == os.getpid():
+                continue
+            try:
+                line = (proc / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+                cwd = os.readlink(proc / "cwd")
+                state = (proc / "stat").read_text().rsplit(")", 1)[1].split()[0]
+            except OSError:
+                continue
+            if state != "Z" and (str(self.root) in line or cwd.startswith(str(self.root))):
+                mine[int(proc.name)] = line
+        return mine
+
+    def servers(self) -> dict[int, str]:
+        return {pid: line for pid, line in self.processes().items() if "sim/server.py" in line}
+
+    def wait_for_no_process(self, deadline_s: float = 30) -> dict[int, str]:
+        """What is still there at the deadline: empty if all is well."""
+        end = time.monotonic() + deadline_s
+        while (left := self.processes()) and time.monotonic() < end:
+            time.sleep(0.1)
+        return left
+
+    def end_all(self) -> None:
+        """At a test's end: no process of this checkout outlives it, whatever failed."""
+        for pid in self.processes():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+    def json(self, name: str) -> Any:
+        return json.loads((self.root / name).read_text(encoding="utf-8"))

@@ -1,0 +1,34 @@
+"""
+Opens the study that this call is about and sets what must hold whatever flags the user gives.
+
+Reads:  config/config.yaml, or the one file of --configfile; the control keys of --config
+Makes:  STUDY (decodelab.study.Study), PY (this interpreter), one launch at a time on each host
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+
+sys.path.insert(0, os.path.join(workflow.basedir, "scripts"))
+
+from decodelab import call
+from decodelab.mistakes import ConfigError
+from decodelab.study import TABLES, open_study
+
+PY = sys.executable
+# Only what the command line gives by --config; the study's own file is read by open_study.
+CONTROL = dict(workflow.config_settings.config) if workflow.is_main_process else call.current().control
+
+try:
+    STUDY = open_study(workflow.overwrite_configfiles, CONTROL, Path(workflow.basedir))
+    if workflow.is_main_process:
+        # Snakemake knows its targets only after parsing; the command line has them now.
+        call.begin(CONTROL, STUDY.wanted(sys.argv[1:]))
+    STUDY.check_retry(call.current())
+except ConfigError as error:
+    raise WorkflowError(str(error)) from None
+
+for host in STUDY.hosts:
+    workflow.register_resource(f"host_{host}", 1)

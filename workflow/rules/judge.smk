@@ -1,0 +1,16 @@
+"""
+Answers the study's questions.
+
+Reads:  results/<study>/tables/
+Writes: results/<study>/verdicts.json
+"""
+
+
+rule judge:
+    input:
+        plan=STUDY.plan_file,
+        tables=rules.aggregate.output,
+    output:
+        f"{STUDY.results}/verdicts.json",
+    shell:
+        "{PY:q} scripts/judge.py --plan {input.plan:q} --tables {STUDY.results:q}/tables --out {output:q}"

@@ -1,0 +1,18 @@
+"""
+Turns named run files into tables.
+
+Reads:  results/<study>/runs/
+Writes: results/<study>/tables/{requests,runs,telemetry,starts}.csv
+"""
+
+
+rule aggregate:
+    input:
+        plan=STUDY.plan_file,
+        runs=f"{STUDY.results}/runs/decode_runs.json",
+        captures=f"{STUDY.results}/runs/ixsmi_capture.json",
+    output:
+        expand(f"{STUDY.results}/tables/{{table}}.csv", table=TABLES),
+    shell:
+        "{PY:q} scripts/aggregate.py --plan {input.plan:q} --runs {STUDY.results:q}/runs"
+        " --out {STUDY.results:q}/tables"

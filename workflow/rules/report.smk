@@ -1,0 +1,65 @@
+"""
+Writes what people read.
+
+Reads:  results/<study>/tables/, verdicts.json
+Writes: report/<study>/figures/, report/<study>/report.md (zh), report.en.md (en)
+Steps:  figures -> write_report -> report (the target); report_partial and experiment_<name> beside them
+"""
+
+
+rule figures:
+    input:
+        plan=STUDY.plan_file,
+        tables=rules.aggregate.output,
+        verdicts=rules.judge.output,
+    output:
+        f"{STUDY.report}/figures/figures.json",
+    shell:
+        "{PY:q} scripts/draw_figures.py --plan {input.plan:q} --tables {STUDY.results:q}/tables"
+        " --verdicts {input.verdicts:q} --out {STUDY.report:q}/figures"
+
+
+rule write_report:
+    input:
+        plan=STUDY.plan_file,
+        tables=rules.aggregate.output,
+        verdicts=rules.judge.output,
+        figures=rules.figures.output,
+    output:
+        f"{STUDY.report}/{{page}}.md",
+    params:
+        language=STUDY.language_of_page,
+    shell:
+        "{PY:q} scripts/write_report.py --plan {input.plan:q} --tables {STUDY.results:q}/tables"
+        " --verdicts {input.verdicts:q} --figures {STUDY.report:q}/figures"
+        " --language {params.language} --out {output:q}"
+
+
+# Receipts are listed here too: with .snakemake lost, a missing one is then still noticed.
+rule report:
+    default_target: True
+    input:
+        STUDY.reports(),
+        STUDY.receipts(),
+        STUDY.plan_file,
+
+
+rule report_partial:
+    params:
+        config=STUDY.config,
+    shell:
+        "{PY:q} scripts/report_partial.py --config {params.config:q}"
+
+
+for name in STUDY.plan["experiments"]:
+
+    rule:
+        name:
+            f"experiment_{name}"
+        input:
+            STUDY.receipts(name),
+        params:
+            config=STUDY.config,
+            experiment=name,
+        shell:
+            "{PY:q} scripts/report_partial.py --config {params.config:q} --experiment {params.experiment:q}"
