@@ -1,0 +1,200 @@
+"""One arm of a question: its runs, one value per launch, and what keeps it from being used.
+
+In: run names, the metric, the tables. Out: `Arm`. A launch's value is the median over its
+successful requests of a per-request metric, or the run's own figure of a run metric."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from decodelab import effective, reasons
+from decodelab.tables import Row, Tables
+from decodelab.vocabulary import METRICS
+
+TOKEN_TOLERANCE = 0.005  # of completion tokens per request
+PROMPT_TOLERANCE = 0.02  # a run's salt may cost a token or two
+CACHE_TOLERANCE = 0.05  # of the hit share
+# Flags under which several tokens may come in one event, so that a rate needs token counts per
+# event.
+BURST_FLAGS = (
+    "--num-scheduler-steps",
+    "--stream-interval",
+    "--multi-step-stream-outputs",
+    "--speculative-config",
+    "--speculative-model",
+    "--num-speculative-tokens",
+)
+
+
+@dataclass
+class Arm:
+    variant: str
+    names: list[str]
+    rows: list[Row]  # the measured runs
+    requests: list[Row]  # their successful requests
+    launches: dict[str, float] = field(default_factory=dict)  # launch -> value
+    missing: list[str] = field(default_factory=list)
+    metric: str = ""
+
+    @property
+    def invalid(self) -> list[Row]:
+        return [row for row in self.rows if row["validity"] == "invalid"]
+
+    @property
+    def suspect(self) -> list[str]:
+        return [row["run"] for row in self.rows if row["validity"] == "suspect"]
+
+    @property
+    def n_requests(self) -> int:
+        return len(self.requests)
+
+    @property
+    def value(self) -> float | None:
+        """The arm's middle: the mean over launches."""
+        return statistics.fmean(self.launches.values()) if self.launches else None
+
+
+def build(variant: str, names: Sequence[str], metric: str, tables: Tables) -> Arm:
+    rows = [tables.runs[name] for name in names if name in tables.runs]
+    ok = [r for row in rows for r in tables.requests.get(row["run"], []) if r["outcome"] == "ok"]
+    arm = Arm(
+        variant,
+        list(names),
+        rows,
+        ok,
+        missing=[n for n in names if n not in tables.runs],
+        metric=metric,
+    )
+    measure(arm, metric, tables)
+    return arm
+
+
+def measure(arm: Arm, metric: str, tables: Tables) -> None:
+    """One value per launch; runs of one launch are put together."""
+    arm.metric = metric
+    per_launch: dict[str, list[float]] = {}
+    per_request = METRICS[metric].level == "request" and metric != "itl_s"
+    column = "itl_s_p50" if metric == "itl_s" else metric
+    for row in arm.rows:
+        launch = row["start_id"] or f"start{row['start']}"
+        if per_request:
+            own = [r for r in tables.requests.get(row["run"], []) if r["outcome"] == "ok"]
+            found = [r[metric] for r in own if r.get(metric) is not None]
+        else:
+            found = [row[column]] if row.get(column) is not None else []
+        per_launch.setdefault(launch, []).extend(found)
+    arm.launches = {key: statistics.median(values) for key, values in per_launch.items() if values}
+
+
+def unusable(
+    arm: Arm, plan: Mapping[str, Any], tables: Tables
+) -> tuple[str, list[dict[str, str]]] | None:
+    """(verdict, reasons) where the arm alone forbids an answer: it cannot start, was not measured,
+    or is invalid.
+    """
+    if not arm.rows:
+        refused = _start(arm, tables, ("not_possible",))
+        if refused is not None:
+            cause = refused["root_cause"] or refused["cause_class"] or "-"
+            return "not_possible", [
+                reasons.reason("not_possible", variant=arm.variant, cause=cause)
+            ]
+        failed = _start(arm, tables, ("failed", "died"))
+        if failed is not None:
+            cause = failed["root_cause"] or failed["cause_class"] or "-"
+            return "invalid", [reasons.reason("start_invalid", variant=arm.variant, cause=cause)]
+        return "invalid", [reasons.reason("not_measured", runs=", ".join(arm.names) or arm.variant)]
+    if arm.invalid:
+        return "invalid", [reasons.run_invalid(row["run"], row["reasons"]) for row in arm.invalid]
+    ignored = not_in_effect(arm, plan, tables)
+    if ignored:
+        return "invalid", ignored
+    if not arm.launches:
+        runs = ", ".join(row["run"] for row in arm.rows)
+        return "invalid", [reasons.reason("no_value", metric=arm.metric, runs=runs)]
+    return None
+
+
+def not_in_effect(arm: Arm, plan: Mapping[str, Any], tables: Tables) -> list[dict[str, str]]:
+    """What the arm's starts were asked for and did not do."""
+    variant = plan["variants"].get(arm.variant, {})
+    used = {row["start_id"] for row in arm.rows}
+    mine = [s for s in tables.starts if s["variant"] == arm.variant and s["start_id"] in used]
+    found = [reason for start in mine for reason in effective.differences(variant, start)]
+    return [reason for n, reason in enumerate(found) if reason not in found[:n]]
+
+
+def _start(arm: Arm, tables: Tables, states: Iterable[str]) -> Row | None:
+    wanted = set(states)
+    return next(
+        (s for s in tables.starts if s["variant"] == arm.variant and s["status"] in wanted), None
+    )
+
+
+def mismatches(
+    base: Arm, cand: Arm, plan: Mapping[str, Any], tables: Tables, same_workload: bool
+) -> list[dict[str, str]]:
+    """What makes two usable arms incomparable."""
+    out = []
+    if same_workload:
+        out += _tokens(base, cand)
+        out += _cache(base, cand)
+    sources = [", ".join(sorted({str(row["source"]) for row in arm.rows})) for arm in (base, cand)]
+    if sources[0] != sources[1]:
+        out.append(reasons.reason("sources_differ", a=sources[0], b=sources[1]))
+    versions = [_versions(arm, tables) for arm in (base, cand)]
+    if versions[0] and versions[1] and versions[0] != versions[1]:
+        out.append(
+            reasons.reason("identity_differs", a=", ".join(versions[0]), b=", ".join(versions[1]))
+        )
+    if base.metric in ("decode_rate", "decode_tps", "tpot_s"):
+        out += _bursts(base, cand, plan)
+    return out
+
+
+def _tokens(base: Arm, cand: Arm) -> list[dict[str, str]]:
+    out = []
+    for name, tolerance in (
+        ("completion_tokens", TOKEN_TOLERANCE),
+        ("prompt_tokens", PROMPT_TOLERANCE),
+    ):
+        a, b = _per_request(base, name), _per_request(cand, name)
+        if a is not None and b is not None and abs(a - b) > tolerance * max(a, b):
+            out.append(reasons.reason("tokens_differ", what=name, a=f"{a:g}", b=f"{b:g}"))
+    return out
+
+
+def _cache(base: Arm, cand: Arm) -> list[dict[str, str]]:
+    a, b = _hit(base), _hit(cand)
+    if a is None or b is None or abs(a - b) <= CACHE_TOLERANCE:
+        return []
+    return [reasons.reason("cache_state_differs", a=f"{a:.1%}", b=f"{b:.1%}")]
+
+
+def _per_request(arm: Arm, name: str) -> float | None:
+    values = [r[name] for r in arm.requests]
+    return None if not values or None in values else statistics.fmean(values)
+
+
+def _hit(arm: Arm) -> float | None:
+    prompt, cached = _per_request(arm, "prompt_tokens"), _per_request(arm, "cached_tokens")
+    return None if not prompt or cached is None else cached / prompt
+
+
+def _versions(arm: Arm, tables: Tables) -> list[str]:
+    starts = {row["start_id"] for row in arm.rows}
+    return sorted({s["version"] for s in tables.starts if s["start_id"] in starts and s["version"]})
+
+
+def _bursts(base: Arm, cand: Arm, plan: Mapping[str, Any]) -> list[dict[str, str]]:
+    flags = [plan["variants"].get(arm.variant, {}).get("flags") or {} for arm in (base, cand)]
+    for flag in BURST_FLAGS:
+        if flags[0].get(flag) != flags[1].get(flag):
+            counted = all(
+                r["n_first_delta"] is not None for arm in (base, cand) for r in arm.requests
+            )
+            return [] if counted else [reasons.reason("token_counts_needed", flag=flag)]
+    return []

@@ -1,0 +1,190 @@
+"""The concurrency curve: per-request and total rates against concurrency, with the target and the
+ideal line.
+
+In: the rows of runs.csv of one experiment. Out: a matplotlib figure, or None where no variant has
+two concurrencies. One point is one start; a line joins the points of one start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import ScalarFormatter
+
+from decodelab import figure_style
+from decodelab.findings import Findings, Row
+
+WIDE = 8  # a wider span of concurrencies is drawn on a logarithmic axis
+P10: Any = "-"
+P50: Any = (0, (4, 2))
+_PANELS = (
+    ("per request: Output TPS (decode)", ("decode_tps_p10", "decode_tps_p50")),
+    ("per request: e2e TPS (official)", ("e2e_tps_p10",)),
+    ("total Output TPS", ("output_tps_total",)),
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    variant: str
+    start: float
+    rows: list[Row]  # by concurrency
+
+
+def lines(findings: Findings, experiment: str) -> list[Line]:
+    """The runs of each variant and start, where they make a curve."""
+    groups: dict[tuple[str, float, str], list[Row]] = {}
+    for arm in findings.arms(experiment):
+        if findings.is_cell(arm.variant):
+            continue
+        for row in findings.rows(arm):
+            if row.get("validity") != "invalid" and row.get("concurrency") is not None:
+                key = (arm.variant, row.get("start") or 1.0, arm.scenario)
+                groups.setdefault(key, []).append(row)
+    curves = [
+        Line(v, s, sorted(rows, key=lambda r: r["concurrency"]))
+        for (v, s, _), rows in groups.items()
+    ]
+    return [line for line in curves if len({row["concurrency"] for row in line.rows}) > 1]
+
+
+def draw(findings: Findings, experiment: str) -> Figure | None:
+    curves = lines(findings, experiment)
+    panels = [panel for panel in _PANELS if _has(curves, panel[1])]
+    if not curves or not panels:
+        return None
+    colours = figure_style.plan_colours(findings.plan)
+    target = (findings.plan.get("targets") or {}).get("e2e_tps_p10")
+    with figure_style.style():
+        figure, grid = plt.subplots(1, len(panels), figsize=(3.9 * len(panels), 4.4), squeeze=False)
+        for axes, (name, columns) in zip(grid[0], panels, strict=True):
+            for line in curves:
+                _plot(axes, line, columns, colours)
+            if "output_tps_total" in columns:
+                _ideal(axes, curves, colours)
+            if "e2e_tps_p10" in columns and target:
+                _target(axes, target)
+            _axes(axes, curves, name)
+        _legend(figure, curves, colours, panels)
+        figure.subplots_adjust(left=0.062, right=0.99, top=0.83, bottom=0.235, wspace=0.24)
+        figure_style.title(figure, f"Concurrency curve: {experiment}")
+        figure_style.banner(
+            figure, findings.sources([row["run"] for line in curves for row in line.rows])
+        )
+    return figure
+
+
+def _has(curves: Sequence[Line], columns: Sequence[str]) -> bool:
+    return any(
+        row.get(column) is not None for line in curves for row in line.rows for column in columns
+    )
+
+
+def _plot(
+    axes: Axes, line: Line, columns: Sequence[str], colours: Mapping[str, tuple[str, str]]
+) -> None:
+    colour, marker = colours[line.variant]
+    for column in columns:
+        points = [
+            (row["concurrency"], row[column]) for row in line.rows if row.get(column) is not None
+        ]
+        if points:
+            x, y = zip(*points, strict=True)
+            style = P50 if column.endswith("p50") else P10
+            half = column.endswith("p50")
+            face, size = ("white", 3.5) if half else (colour, 6.5)
+            axes.plot(
+                x,
+                y,
+                linestyle=style,
+                color=colour,
+                marker=marker,
+                markerfacecolor=face,
+                ms=size,
+                lw=1.8,
+            )
+
+
+def _ideal(axes: Axes, curves: Sequence[Line], colours: Mapping[str, tuple[str, str]]) -> None:
+    """Proportional to concurrency from the lowest point of each variant's first start."""
+    drawn: set[str] = set()
+    top = max(
+        row["output_tps_total"]
+        for line in curves
+        for row in line.rows
+        if row.get("output_tps_total")
+    )
+    for line in curves:
+        first = line.rows[0]
+        if line.variant in drawn or not first.get("output_tps_total"):
+            continue
+        drawn.add(line.variant)
+        slope = first["output_tps_total"] / first["concurrency"]
+        x = [row["concurrency"] for row in line.rows]
+        axes.plot(
+            x,
+            [slope * c for c in x],
+            linestyle=":",
+            color=colours[line.variant][0],
+            lw=1.4,
+            alpha=0.75,
+        )
+        top = max(top, slope * x[-1])
+    axes.set_ylim(0, top * 1.06)
+
+
+def _target(axes: Axes, target: Mapping[str, Any]) -> None:
+    axes.axhline(target["value"], color=figure_style.TARGET, lw=1.4, linestyle=(0, (6, 2)))
+    axes.annotate(
+        f"target {target['op']} {target['value']:g}",
+        (0.02, target["value"]),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, 4),
+        textcoords="offset points",
+        color=figure_style.TARGET,
+        fontsize=10,
+    )
+
+
+def _axes(axes: Axes, curves: Sequence[Line], name: str) -> None:
+    ticks = sorted({row["concurrency"] for line in curves for row in line.rows})
+    if ticks[-1] > WIDE * ticks[0]:
+        axes.set_xscale("log", base=2)
+    axes.set_xticks(ticks)
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.minorticks_off()
+    axes.margins(x=0.08)
+    axes.set_ylim(
+        0, max(axes.get_ylim()[1], 1e-9) * 1.08 if "total" not in name else axes.get_ylim()[1]
+    )
+    figure_style.finish(axes, "concurrency (requests in flight)", "tok/s", name)
+
+
+def _legend(
+    figure: Figure,
+    curves: Sequence[Line],
+    colours: Mapping[str, tuple[str, str]],
+    panels: Sequence[Any],
+) -> None:
+    variants = list(dict.fromkeys(line.variant for line in curves))
+    handles = [
+        Line2D([], [], color=colours[name][0], marker=colours[name][1], lw=1.8, label=name)
+        for name in variants
+    ]
+    handles.append(
+        Line2D([], [], color=figure_style.INK, linestyle=P10, lw=1.6, label="P10 / total")
+    )
+    if any("decode_tps_p50" in columns for _, columns in panels):
+        handles.append(Line2D([], [], color=figure_style.INK, linestyle=P50, lw=1.6, label="P50"))
+    handles.append(
+        Line2D([], [], color=figure_style.INK, linestyle=":", lw=1.6, label="ideal (proportional)")
+    )
+    figure.legend(
+        handles=handles, loc="lower center", ncols=min(len(handles), 6), bbox_to_anchor=(0.5, 0.0)
+    )

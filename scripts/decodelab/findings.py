@@ -1,0 +1,218 @@
+"""What a report is written from: plan, tables, verdicts and the index of published files, as
+read-only data.
+
+In: plan.json, tables/{runs,requests,telemetry,starts}.csv, verdicts.json, the indexes in runs/ (may
+be absent). Out: one `Findings`. An empty cell is None; nothing is computed here.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+Verdict = dict[str, Any]
+
+PLAN_SCHEMA = "decodelab.plan/1"
+PUBLISHED_SCHEMA = "decodelab.published/1"
+VERDICTS_SCHEMA = "decodelab.verdicts/1"
+_ARM = ("variant", "workload", "scenario", "concurrency", "requests", "max_tokens")
+_TEXT = """
+run variant workload scenario start_id source outcome error decode_end validity reasons uuid server
+status cause_class root_cause hint_en hint_zh backend version log
+"""
+TEXT_COLUMNS = frozenset(_TEXT.split())  # the others hold numbers
+
+
+class UnreadableInput(ValueError):
+    """An input file that is not what its name says."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """The runs of one workload against one variant: one run per start."""
+
+    variant: str
+    workload: str  # its name in the config
+    scenario: str
+    concurrency: int
+    requests: int
+    max_tokens: int
+    names: tuple[str, ...]
+
+    @property
+    def kind(self) -> tuple[str, str, int, int]:
+        return self.workload, self.scenario, self.max_tokens, self.requests
+
+
+@dataclass(frozen=True)
+class Findings:
+    plan: Mapping[str, Any]
+    runs: Mapping[str, Row]
+    requests: Mapping[str, list[Row]]
+    telemetry: Mapping[str, list[Row]]
+    starts: list[Row]
+    verdicts: list[Verdict]
+    judged: Mapping[str, Any]  # the rest of verdicts.json
+    published: Mapping[str, Any] | None
+    planned: Mapping[str, Row] = field(default_factory=dict)  # the plan's runs by name
+
+    @property
+    def experiments(self) -> Mapping[str, Any]:
+        experiments: Mapping[str, Any] = self.plan.get("experiments") or {}
+        return experiments
+
+    def variant(self, name: str) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = (self.plan.get("variants") or {}).get(name, {})
+        return found
+
+    def is_cell(self, variant: str) -> bool:
+        return bool(self.variant(variant).get("grid"))
+
+    def arms(self, experiment: str) -> list[Arm]:
+        """The experiment's runs, starts put together, in plan order."""
+        groups: dict[tuple[Any, ...], list[str]] = {}
+        for name in self.experiments[experiment].get("runs") or []:
+            run = self.planned[name]
+            key = tuple(run[name] for name in _ARM)
+            groups.setdefault(key, []).append(name)
+        return [
+            Arm(**dict(zip(_ARM, key, strict=True)), names=tuple(names))
+            for key, names in groups.items()
+        ]
+
+    def rows(self, arm: Arm) -> list[Row]:
+        """The measured runs of an arm, one a start."""
+        return [self.runs[name] for name in arm.names if name in self.runs]
+
+    def variants_of(self, experiment: str) -> set[str]:
+        """Every variant of an experiment, those included that have no run."""
+        entry = self.experiments[experiment]
+        return {
+            *(entry.get("variants") or []),
+            *(self.planned[run]["variant"] for run in entry.get("runs") or []),
+        }
+
+    def verdicts_of(self, experiment: str) -> list[Verdict]:
+        return [verdict for verdict in self.verdicts if verdict.get("experiment") == experiment]
+
+    def question(self, verdict: Verdict) -> Mapping[str, Any]:
+        """The plan's question that a verdict answers (one question may give a verdict for each
+        point).
+        """
+        questions = self.experiments.get(verdict["experiment"], {}).get("questions") or []
+        by_id: dict[str, Mapping[str, Any]] = {item["id"]: item for item in questions}
+        return by_id.get(verdict.get("question") or verdict["id"], {})
+
+    def anomalies_of(self, names: Iterable[str]) -> list[Mapping[str, Any]]:
+        wanted = set(names)
+        return [
+            item
+            for item in self.judged.get("anomalies") or []
+            if wanted & set(item.get("runs") or [])
+        ]
+
+    def missing(self) -> list[Row]:
+        """Planned runs that have no row, with the reason where the index gives it."""
+        why = {
+            item["name"]: item.get("why") for item in (self.published or {}).get("missing") or []
+        }
+        refused = {row["variant"] for row in self.starts if row.get("status") == "not_possible"}
+        absent = [run for name, run in self.planned.items() if name not in self.runs]
+        return [
+            {
+                **run,
+                "why": why.get(run["name"])
+                or ("not_possible" if run["variant"] in refused else "pending"),
+            }
+            for run in absent
+        ]
+
+    def refused(self, variants: Iterable[str]) -> bool:
+        """Whether each of these variants failed to start for a cause in its configuration."""
+        states = {row["variant"] for row in self.starts if row.get("status") == "not_possible"}
+        wanted = set(variants)
+        return bool(wanted) and wanted <= states
+
+    def failed_starts(self) -> list[Row]:
+        """Starts that never became ready, or died; one a variant, start and cause."""
+        return [row for row in self.starts if row.get("root_cause") or row.get("cause_class")]
+
+    def sources(self, names: Iterable[str] | None = None) -> list[str]:
+        """The sources of these runs (all: of the study), in a fixed order."""
+        rows = (
+            self.runs.values() if names is None else [self.runs[n] for n in names if n in self.runs]
+        )
+        order = ("simulated", "reconstructed", "imported", "measured")
+        found = {row.get("source") for row in rows}
+        return [source for source in order if source in found]
+
+
+def load(plan: Path, tables: Path, verdicts: Path, published: Path | None = None) -> Findings:
+    """`published` is the folder of the named files; without its indexes a report has no digests."""
+    plan_data = _json(plan, PLAN_SCHEMA)
+    judged = _json(verdicts, VERDICTS_SCHEMA)
+    return Findings(
+        plan=plan_data,
+        runs={row["run"]: row for row in _table(tables / "runs.csv")},
+        requests=_by_run(_table(tables / "requests.csv")),
+        telemetry=_by_run(_table(tables / "telemetry.csv")),
+        starts=_table(tables / "starts.csv"),
+        verdicts=list(judged.get("verdicts") or []),
+        judged=judged,
+        published=_indexes(published) if published else None,
+        planned={run["name"]: run for run in plan_data.get("runs") or []},
+    )
+
+
+def _json(path: Path, schema: str | None) -> Any:
+    with path.open(encoding="utf-8") as handle:
+        data = json.load(handle)
+    if schema and data.get("schema") != schema:
+        raise UnreadableInput(f"{path}: schema is {data.get('schema')!r}, wanted {schema!r}")
+    return data
+
+
+def _indexes(folder: Path) -> Mapping[str, Any] | None:
+    """What stands under which name: runs, starts and missing of one file, captures of the other."""
+    merged: dict[str, Any] = {}
+    for name in ("ixsmi_capture.json", "decode_runs.json"):
+        if (folder / name).is_file():
+            merged.update(_json(folder / name, PUBLISHED_SCHEMA))
+    return merged or None
+
+
+def _table(path: Path) -> list[Row]:
+    with path.open(encoding="utf-8", newline="") as handle:
+        reader = csv.DictReader(handle, strict=True)
+        return [{name: _value(name, text) for name, text in row.items()} for row in reader]
+
+
+def _value(name: str, text: str | None) -> Any:
+    if text is None or text == "":
+        return None
+    if name in TEXT_COLUMNS:
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _by_run(rows: list[Row]) -> dict[str, list[Row]]:
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row["run"], []).append(row)
+    return groups
+
+
+def values(
+    rows: Iterable[Row], column: str, where: Callable[[Row], bool] | None = None
+) -> list[Any]:
+    """The known values of a column."""
+    chosen = rows if where is None else filter(where, rows)
+    return [row[column] for row in chosen if row.get(column) is not None]

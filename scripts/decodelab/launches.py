@@ -1,0 +1,168 @@
+"""Runs and launches: which servers are started how often, in which order, with which runs.
+
+In: a filled config, its variants and points. Out: run entries and launch entries of a plan.
+One launch is one (server, start number): what several experiments want of it is one union.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from decodelab import digest, naming, targets
+from decodelab.variants import Variant
+from decodelab.workloads import Point
+
+Config = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """One experiment wants one point (or, with None, only the start) of one variant's start k."""
+
+    experiment: str
+    when: str | None
+    variant: Variant
+    start: int
+    point: Point | None
+    sampled: bool = False  # SMI samples beside it: asked for, and the host has a tool
+
+    @property
+    def run(self) -> str | None:
+        return self.point.run(self.sampled) if self.point else None
+
+    @property
+    def key(self) -> tuple[str, int, str | None]:
+        return self.variant.server, self.start, self.run
+
+
+def arms(experiment: dict[str, Any], grids: dict[str, list[str]]) -> list[tuple[str, list[str]]]:
+    """(variant, workloads) in config order; a grid's name stands for all its cells."""
+    return [
+        (name, list(loads))
+        for given, loads in experiment["runs"].items()
+        for name in grids.get(given, [given])
+    ]
+
+
+def wishes(
+    config: Config,
+    variants: dict[str, Variant],
+    points: dict[str, list[Point]],
+    grids: dict[str, list[str]],
+) -> Iterator[Wish]:
+    """Config order; the arms of every second start are turned round (A B, B A, A B ...)."""
+    quick = config["control"].get("quick")
+    for name, experiment in config["experiments"].items():
+        order = arms(experiment, grids)
+        for start in range(1, (1 if quick else experiment["repeats"]) + 1):
+            for variant, loads in order if start % 2 else order[::-1]:
+                chosen: list[Point | None] = [point for load in loads for point in points[load]]
+                for point in chosen or [None]:
+                    yield _wish(config, name, variants[variant], start, point)
+
+
+def _wish(
+    config: Config, experiment: str, variant: Variant, start: int, point: Point | None
+) -> Wish:
+    sampled = point is not None and point.telemetry and tool(config, variant) != "none"
+    return Wish(
+        experiment, config["experiments"][experiment].get("when"), variant, start, point, sampled
+    )
+
+
+def tool(config: Config, variant: Variant) -> str:
+    """The telemetry tool of the variant's host (of the whole folder in a replay)."""
+    where = config["replay"] if config.get("replay") else config["hosts"][variant.host]
+    return str(where["telemetry"]["tool"])
+
+
+def runs(config: Config, wanted: list[Wish]) -> dict[str, dict[str, Any]]:
+    """Run entries by name, in order of first wish."""
+    out: dict[str, dict[str, Any]] = {}
+    for wish in wanted:
+        if wish.point is None:
+            continue
+        entry = _run(config, wish, wish.point)
+        known = out.setdefault(entry["name"], entry)
+        if wish.experiment not in known["experiments"]:
+            known["experiments"].append(wish.experiment)
+    return out
+
+
+def name_of(wish: Wish) -> str:
+    """The name of the run that is wished for (of the start alone: the server's log)."""
+    if wish.point is None:
+        return naming.server_log(wish.variant.name, wish.start)
+    return naming.run_name(_tail(wish, wish.point))
+
+
+def _tail(wish: Wish, point: Point) -> str:
+    return naming.run_tail(
+        wish.variant.name,
+        point.scenario,
+        point.concurrency,
+        point.max_tokens,
+        point.requests,
+        point.suffix,
+        wish.start,
+    )
+
+
+def _run(config: Config, wish: Wish, point: Point) -> dict[str, Any]:
+    variant, start, run = wish.variant, wish.start, wish.run
+    tail = _tail(wish, point)
+    return {
+        "name": naming.run_name(tail),
+        "capture": naming.capture_name(tool(config, variant), tail) if wish.sampled else None,
+        "variant": variant.name,
+        "workload": point.workload,
+        "scenario": point.scenario,
+        "start": start,
+        "server": variant.server,
+        "run": run,
+        "launch": None,
+        # Arms of one start number get the same prompts; runs of one launch never share a prefix.
+        "seed": f"{run}-start{start}",
+        "concurrency": point.concurrency,
+        "requests": point.requests,
+        "max_tokens": point.max_tokens,
+        "telemetry": wish.sampled,
+        "experiments": [],
+    }
+
+
+def launches(config: Config, wanted: list[Wish]) -> list[dict[str, Any]]:
+    """Launch entries in queue order (= order of first wish); runs inside in order of wish.
+
+    What an experiment behind a `when:` wants beyond the others is a launch of its own, so that
+    nothing is measured before the condition is decided.
+    """
+    free = {w.key for w in wanted if w.when is None}
+    groups: dict[tuple[str, int, str | None], list[Wish]] = {}
+    for wish in wanted:
+        if wish.when is not None and wish.key in free:
+            wish = replace(wish, when=None)
+        groups.setdefault((wish.variant.server, wish.start, wish.when), []).append(wish)
+    made = [_launch(config, key, group) for key, group in groups.items()]
+    return [{**entry, "position": n} for n, entry in enumerate(made, start=1)]
+
+
+def _launch(config: Config, key: tuple[str, int, str | None], group: list[Wish]) -> dict[str, Any]:
+    server, start, when = key
+    first = group[0].variant
+    wanted = list(dict.fromkeys(w.run for w in group if w.run))
+    host = config["hosts"].get(first.host, {})
+    return {
+        "digest": digest.launch(server, start, wanted),
+        "server": server,
+        "start": start,
+        "host": first.host,
+        "source": "simulated" if host.get("simulated") else "measured",
+        "variant": first.name,
+        "variants": list(dict.fromkeys(w.variant.name for w in group)),
+        "experiments": list(dict.fromkeys(w.experiment for w in group)),
+        "when": None if when is None else targets.when(when),
+        "runs": wanted,
+    }

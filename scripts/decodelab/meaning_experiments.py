@@ -1,0 +1,190 @@
+"""Meaning of workloads, experiments and evidence. In: a Check. Out: mistakes added to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cargo.start_cause import CLASSES
+from decodelab import (
+    launches,
+    meaning_questions,
+    meaning_servers,
+    mistakes,
+    questions,
+    targets,
+    variants,
+    workloads,
+)
+from decodelab.vocabulary import ANOMALIES
+
+if TYPE_CHECKING:
+    from decodelab.meaning import Check
+
+
+def check(todo: Check) -> None:
+    for name, entry in (todo.config.get("workloads") or {}).items():
+        _workload(todo, name, entry)
+    experiments = todo.config.get("experiments") or {}
+    for name, entry in experiments.items():
+        _runs(todo, name, entry)
+        _when(todo, name, entry)
+    meaning_questions.check(todo)
+    _evidence(todo)
+    if todo.whole and not todo.found:
+        _run_names(todo)
+
+
+def _workload(todo: Check, name: str, entry: dict[str, Any]) -> None:
+    path = ("workloads", name)
+    prompt, tools = entry.get("prompt"), entry.get("tools")
+    hint = mistakes.did_you_mean(prompt, workloads.SHIPPED)
+    _content(
+        todo,
+        (*path, "prompt"),
+        prompt,
+        "short, tool, or a file of the checkout",
+        hint,
+        workloads.read_prompt,
+    )
+    if tools is not None:
+        _content(
+            todo,
+            (*path, "tools"),
+            tools,
+            "a number from 1 to 29, or a file",
+            None,
+            workloads.read_tools,
+        )
+
+
+def _content(
+    todo: Check, path: mistakes.Path, given: Any, allowed: str, hint: str | None, read: Any
+) -> None:
+    try:
+        read(given, todo.root)
+    except OSError as error:
+        todo.add(
+            path,
+            f"{mistakes.shown(given)}: {(error.strerror or str(error)).lower()}",
+            allowed,
+            hint,
+        )
+    except (ValueError, KeyError) as error:
+        todo.add(path, mistakes.shown(given), f"{allowed} ({mistakes.cut(str(error), 100)})", hint)
+
+
+def _runs(todo: Check, name: str, entry: dict[str, Any]) -> None:
+    path = ("experiments", name, "runs")
+    known = meaning_servers.variant_names(todo)
+    for variant, loads in (entry.get("runs") or {}).items():
+        todo.known((*path, variant), variant, known, "unknown variant")
+        for n, load in enumerate(loads):
+            if load is not None:
+                todo.known((*path, variant, n), load, todo.names("workloads"), "unknown workload")
+    if todo.config["server"].get("attach") and entry.get("repeats", 1) > 1:
+        found = f"{entry['repeats']} starts of an attached server"
+        todo.add(
+            ("experiments", name, "repeats"),
+            found,
+            "1: a server that already runs is never restarted",
+        )
+
+
+def _when(todo: Check, name: str, entry: dict[str, Any]) -> None:
+    path = ("experiments", name, "when")
+    if not entry.get("when"):
+        return
+    read = todo.text(path, entry["when"], targets.when)
+    if not read or not todo.known(
+        path, read["experiment"], todo.names("experiments"), "unknown experiment"
+    ):
+        return
+    seen, at = [name], read["experiment"]
+    while at is not None and at not in seen:
+        seen.append(at)
+        text = (todo.config["experiments"].get(at) or {}).get("when")
+        try:
+            at = targets.when(text)["experiment"] if text else None
+        except ValueError:
+            return
+    if at == name:
+        todo.add(path, " waits for ".join([*seen, at]), "no experiment that waits for itself")
+
+
+# evidence
+
+
+def _evidence(todo: Check) -> None:
+    for name, suspect in todo.config["suspects"].items():
+        for n, rule in enumerate(suspect.get("evidence") or []):
+            if rule and rule.get("when"):
+                _condition(todo, ("suspects", name, "evidence", n, "when"), rule["when"])
+    for key in ("next_steps", "actions"):
+        for n, step in enumerate(todo.config[key]):
+            when = (step or {}).get("when")
+            if isinstance(when, list):
+                for m, item in enumerate(when):
+                    _condition(todo, (key, n, "when", m), item or {})
+            elif when:
+                _condition(todo, (key, n, "when"), when)
+
+
+def _condition(todo: Check, path: mistakes.Path, given: dict[str, Any]) -> None:
+    kinds = {
+        "question": question_ids(todo),
+        "experiment": todo.names("experiments"),
+        "anomaly": list(ANOMALIES),
+        "start_class": list(CLASSES),
+    }
+    said = [kind for kind in kinds if given.get(kind) is not None]
+    if len(said) != 1:
+        allowed = "exactly one of " + ", ".join(kinds)
+        todo.add(path, ", ".join(said) or "none of them", allowed)
+    for kind in said:
+        todo.known((*path, kind), given[kind], kinds[kind], f"unknown {kind}")
+        if kind in ("question", "experiment") and not given.get("verdict"):
+            todo.add((*path, "verdict"), "nothing", f"the verdict that the {kind} must have")
+        if kind in ("anomaly", "start_class") and given.get("verdict"):
+            todo.add(
+                (*path, "verdict"), mistakes.shown(given["verdict"]), f"no verdict beside {kind}"
+            )
+    if given.get("variant") is not None:
+        todo.known(
+            (*path, "variant"),
+            given["variant"],
+            meaning_servers.variant_names(todo),
+            "unknown variant",
+        )
+
+
+def question_ids(todo: Check) -> list[str]:
+    experiments = todo.config.get("experiments") or {}
+    return [
+        questions.question_id(name, n, question)
+        for name, entry in experiments.items()
+        for n, question in enumerate(questions.asked(entry), start=1)
+        if question
+    ]
+
+
+# names of runs (only where all else is well, since it needs the runs themselves)
+
+
+def _run_names(todo: Check) -> None:
+    config = todo.config
+    points = workloads.points(config, todo.root)
+    grids = variants.grids(config)
+    wanted = list(launches.wishes(config, variants.resolve(config), points, grids))
+    owners: dict[str, str] = {}
+    told: set[tuple[str, str]] = set()
+    for wish in wanted:
+        if wish.point is None:
+            continue
+        name, mine = launches.name_of(wish), wish.point.workload
+        other = owners.setdefault(name, mine)
+        if other != mine and (other, mine) not in told:
+            told.add((other, mine))
+            found = f'"{name}" is the name of its run and of one of workload "{other}"'
+            todo.add(
+                ("workloads", mine), found, "each name for one run", "give one of the two a suffix"
+            )

@@ -1,0 +1,216 @@
+"""Meaning of questions: what each kind needs, and whether the experiment runs it.
+
+In: a Check. Out: mistakes added to it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from decodelab import meaning_servers, mistakes, questions, targets, variants
+from decodelab.vocabulary import METRIC_ALIASES, METRICS
+
+if TYPE_CHECKING:
+    from decodelab.meaning import Check
+
+Path = mistakes.Path
+# kind -> the keys it needs; those of _ANY_KIND may stand beside them.
+NEEDS = {
+    "compare_variants": ("workload", "baseline", "candidate", "smallest_effect"),
+    "compare_workloads": ("variant", "baseline", "candidate", "smallest_effect"),
+    "threshold": ("variant", "workload"),
+    "scaling": ("variant", "workload", "smallest_effect"),
+    "level": ("variant", "workload", "expected"),
+}
+_ANY_KIND = ("id", "kind", "metric", "concurrency", "ask")
+_MAY = {
+    "compare_variants": ("direction", "explains_gap_to"),
+    "compare_workloads": ("direction", "explains_gap_to"),
+    "threshold": ("target",),
+    "scaling": ("direction",),
+    "level": (),
+}
+
+
+def check(todo: Check) -> None:
+    seen: list[str] = []
+    for name, entry in (todo.config.get("experiments") or {}).items():
+        for n, (path, question) in enumerate(_paths(name, entry), start=1):
+            if not question:
+                continue
+            identity = questions.question_id(name, n, question)
+            if identity in seen:
+                todo.add((*path, "id"), f'the id "{identity}" again', "each question's id once")
+            seen.append(identity)
+            _question(todo, path, question, entry.get("runs") or {})
+
+
+def _paths(name: str, entry: dict[str, Any]) -> list[tuple[Path, dict[str, Any]]]:
+    single: list[tuple[Path, dict[str, Any]]] = []
+    if entry.get("question"):
+        single = [(("experiments", name, "question"), entry["question"])]
+    several = entry.get("questions") or []
+    return single + [(("experiments", name, "questions", n), q) for n, q in enumerate(several)]
+
+
+def _question(todo: Check, path: Path, question: dict[str, Any], runs: dict[str, Any]) -> None:
+    kind, name = question.get("kind"), question.get("metric")
+    known = name is not None and todo.metric((*path, "metric"), name)
+    _numbers(todo, path, question)
+    if kind not in NEEDS:
+        return
+    _keys(todo, path, question, str(kind))
+    if known:
+        _metric(todo, path, question, str(kind), METRICS[METRIC_ALIASES.get(str(name), str(name))])
+    _arms(todo, path, question, str(kind), runs)
+
+
+def _keys(todo: Check, path: Path, question: dict[str, Any], kind: str) -> None:
+    given = todo.names(*[str(p) for p in path]) or list(question)
+    for key in NEEDS[kind]:
+        if question.get(key) is None and key not in given:
+            todo.add((*path, key), "nothing", f"{key}, which a question of kind {kind} needs")
+    allowed = (*_ANY_KIND, *NEEDS[kind], *_MAY[kind])
+    for key in question:
+        if key not in allowed:
+            todo.add((*path, key), f"{key} in a question of kind {kind}", ", ".join(allowed))
+
+
+def _metric(todo: Check, path: Path, question: dict[str, Any], kind: str, metric: Any) -> None:
+    if kind == "threshold" and not question.get("target"):
+        names = [questions.metric(n) for n in todo.config["targets"]]
+        if questions.metric(question["metric"]) not in names:
+            found = f"no target for {question['metric']}"
+            todo.add(
+                (*path, "target"),
+                found,
+                f"a target here, or a metric of `targets`: {mistakes.listed(names)}",
+            )
+    if "direction" in _MAY[kind] and metric.direction is None and not question.get("direction"):
+        found = f"nothing, and {question['metric']} has no better side of its own"
+        todo.add((*path, "direction"), found, "higher or lower")
+    if metric.level == "telemetry":
+        _sampled(todo, path, question, kind)
+
+
+def _sampled(todo: Check, path: Path, question: dict[str, Any], kind: str) -> None:
+    keys = ("baseline", "candidate") if kind == "compare_workloads" else ("workload",)
+    for key in keys:
+        load = (todo.config.get("workloads") or {}).get(question.get(key))
+        if load and load.get("telemetry") is False:
+            found = f'{question["metric"]} of workload "{question[key]}", which takes no samples'
+            todo.add((*path, "metric"), found, "a workload with telemetry: true")
+
+
+def _numbers(todo: Check, path: Path, question: dict[str, Any]) -> None:
+    if question.get("smallest_effect") is not None:
+        todo.text((*path, "smallest_effect"), question["smallest_effect"], targets.share)
+    if question.get("target") is not None:
+        todo.text((*path, "target"), question["target"], targets.target)
+    low, high = (question.get("expected") or [None, None])[:2]
+    if low is not None and high is not None and low > high:
+        todo.add((*path, "expected"), mistakes.shown([low, high]), "the low end first")
+    gap = question.get("explains_gap_to")
+    if isinstance(gap, str):
+        names = list(todo.config["targets"])
+        if questions.metric(gap) not in map(questions.metric, names):
+            todo.known((*path, "explains_gap_to"), gap, names, "no target for")
+
+
+# arms
+
+
+def _arms(
+    todo: Check, path: Path, question: dict[str, Any], kind: str, runs: dict[str, Any]
+) -> None:
+    if kind == "compare_variants":
+        load = question.get("workload")
+        arms = [(side, question.get(side), "workload", load) for side in ("baseline", "candidate")]
+    elif kind == "compare_workloads":
+        arms = [
+            ("variant", question.get("variant"), side, question.get(side))
+            for side in ("baseline", "candidate")
+        ]
+    else:
+        arms = [("variant", question.get("variant"), "workload", question.get("workload"))]
+    well = [_arm(todo, path, runs, *arm) for arm in arms]
+    if all(well):
+        _point(todo, path, question, [str(arm[3]) for arm in arms], kind)
+        _difference(todo, path, question, kind)
+
+
+def _arm(
+    todo: Check, path: Path, runs: dict[str, Any], vkey: str, variant: Any, wkey: str, load: Any
+) -> bool:
+    """Whether the experiment runs this workload against this variant."""
+    if variant is None or load is None or not runs:
+        return False
+    known = meaning_servers.variant_names(todo)
+    if not todo.known((*path, vkey), variant, known, "unknown variant"):
+        return False
+    if not todo.known((*path, wkey), load, todo.names("workloads"), "unknown workload"):
+        return False
+    loaded = {item for items in runs.values() for item in items}
+    if not set(runs) <= set(known) or not loaded <= set(todo.names("workloads")):
+        return False  # said there already; what the experiment really runs is not known
+    grid = meaning_servers.cells(todo).get(variant)
+    loads = [*(runs.get(variant) or []), *(runs.get(grid) or [] if grid else [])]
+    if not loads and variant not in runs:
+        _once(
+            todo,
+            (*path, vkey),
+            f'"{variant}", which this experiment does not run',
+            mistakes.listed(runs),
+        )
+        return False
+    if load not in loads:
+        found = f'"{load}", which this experiment does not run against {variant}'
+        _once(todo, (*path, wkey), found, mistakes.listed(loads))
+        return False
+    return True
+
+
+def _once(todo: Check, path: Path, found: str, allowed: str) -> None:
+    if not any(m.path == path and m.found == found for m in todo.found):
+        todo.add(path, found, allowed)
+
+
+def _point(todo: Check, path: Path, question: dict[str, Any], loads: list[str], kind: str) -> None:
+    entries = [todo.config["workloads"].get(load) or {} for load in loads]
+    curves = [c if isinstance(c, list) else [c] for c in (e.get("concurrency") for e in entries)]
+    chosen = question.get("concurrency")
+    for load, curve in zip(loads, curves, strict=True):
+        if chosen is not None and chosen not in curve:
+            todo.add(
+                (*path, "concurrency"),
+                str(chosen),
+                f"a concurrency of {load}: {mistakes.listed(curve)}",
+            )
+            return
+    if kind == "scaling" and len(curves[0]) < 2:
+        found = f'"{loads[0]}", which has one concurrency'
+        todo.add((*path, "workload"), found, "a workload with a list of concurrencies")
+
+
+def _difference(todo: Check, path: Path, question: dict[str, Any], kind: str) -> None:
+    base, cand = question.get("baseline"), question.get("candidate")
+    if not kind.startswith("compare"):
+        return
+    if base == cand:
+        todo.add(
+            (*path, "candidate"),
+            f'"{cand}", the baseline itself',
+            "another " + kind.removeprefix("compare_")[:-1],
+        )
+    elif kind == "compare_variants" and todo.whole and not todo.found:
+        arms = variants.resolve(todo.config)
+        if base in arms and cand in arms and arms[base].server == arms[cand].server:
+            hint = (
+                "an arm repeated against itself is `repeats`, which gives the noise between starts"
+            )
+            todo.add(
+                (*path, "candidate"),
+                f'"{cand}", the same server as "{base}"',
+                "a variant that differs",
+                hint,
+            )

@@ -1,0 +1,336 @@
+"""Meaning of hosts, server and variants. In: a Check. Out: mistakes added to it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from decodelab import flags, mistakes, naming, variants
+from decodelab.vocabulary import SYMBOLS
+
+if TYPE_CHECKING:
+    from decodelab.meaning import Check
+
+_SYMBOL = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_SECRET = re.compile(r"(API_KEY|TOKEN|SECRET|PASSWORD)$")
+_LOCAL_ONLY = ("this", "repo", "simulator")
+
+
+def check(todo: Check) -> None:
+    _hosts(todo)
+    _server(todo)
+    for name in todo.config.get("variants") or {}:
+        _variant(todo, name)
+    _cell_names(todo)
+
+
+def variant_names(todo: Check) -> list[str]:
+    """What `runs:` and questions may name: variants, grids and the cells of grids."""
+    return list(dict.fromkeys([*todo.names("variants"), *cells(todo)]))
+
+
+def server_names(todo: Check) -> list[str]:
+    """What is started under a name of its own: variants and cells, not grids."""
+    grids = set(cells(todo).values())
+    return [name for name in variant_names(todo) if name not in grids]
+
+
+def cells(todo: Check) -> dict[str, str]:
+    """Name of each grid cell -> its grid."""
+    out = {}
+    for name, entry in (todo.config.get("variants") or {}).items():
+        engine = entry.get("engine") or todo.config["server"]["engine"]
+        for cell in variants.cells(entry.get("vary") or {}) if entry.get("vary") else []:
+            out[naming.cell(name, {flags.name(k, engine): v for k, v in cell.items()})] = name
+    return out
+
+
+# hosts
+
+
+def _hosts(todo: Check) -> None:
+    config = todo.config
+    if config.get("replay"):
+        return
+    used: list[tuple[mistakes.Path, Any]] = [
+        (("control", "host") if config["control"].get("host") else ("host",), config.get("host"))
+    ]
+    used += [
+        (("variants", variant, "host"), entry["host"])
+        for variant, entry in (config.get("variants") or {}).items()
+        if entry.get("host")
+    ]
+    for path, name in used:
+        if name is None:
+            if "host" not in todo.given:
+                todo.add(
+                    path,
+                    "nothing",
+                    f"a host: {mistakes.listed(todo.names('hosts'))}",
+                    "or replay, for raw logs",
+                )
+        elif name not in todo.names("hosts"):
+            close = mistakes.did_you_mean(name, todo.names("hosts"))
+            describe = (
+                "describe it in config/hosts.local.yaml, as in config/hosts.local.example.yaml"
+            )
+            todo.add(
+                path,
+                f'unknown host "{name}"',
+                mistakes.listed(todo.names("hosts")),
+                close or describe,
+            )
+        elif name in config["hosts"]:
+            _host(todo, name, config["hosts"][name])
+    _mixture(todo, {str(name) for _, name in used if name in config["hosts"]})
+
+
+def _host(todo: Check, name: str, block: dict[str, Any]) -> None:
+    path = ("hosts", name)
+    symbols(todo, (*path, "python"), block.get("python"), ("this", "repo"))
+    symbols(todo, (*path, "workdir"), block.get("workdir"), ("repo",))
+    for n, word in enumerate((block.get("telemetry") or {}).get("command") or []):
+        symbols(todo, (*path, "telemetry", "command", n), word, tuple(SYMBOLS))
+    if block.get("transport") != "ssh":
+        return
+    for key, example in (
+        ("ssh", "an alias of ~/.ssh/config"),
+        ("workdir", "an absolute folder on the host"),
+    ):
+        if not block.get(key) and not todo.names("hosts", name).count(key):
+            todo.add((*path, key), "nothing", f"{example}, since transport is ssh")
+    if block.get("workdir") and not str(block["workdir"]).startswith("/"):
+        todo.add(
+            (*path, "workdir"), mistakes.shown(block["workdir"]), "an absolute folder on the host"
+        )
+    for key in ("python", "workdir"):
+        _here(todo, (*path, key), block.get(key), name)
+    for n, word in enumerate((block.get("telemetry") or {}).get("command") or []):
+        _here(todo, (*path, "telemetry", "command", n), word, name)
+    for n, word in enumerate(todo.config["server"].get("command") or []):
+        _here(todo, ("server", "command", n), word, name)
+
+
+def _here(todo: Check, path: mistakes.Path, text: Any, host: str) -> None:
+    """Symbols that mean a path of this machine are of no use on another one."""
+    for symbol in _SYMBOL.findall(str(text or "")):
+        if symbol in _LOCAL_ONLY:
+            allowed = (
+                "{python}, or a path on the host"
+                if path[-1] != "python"
+                else "a program on the host"
+            )
+            todo.add(
+                path, f"{{{symbol}}} is {SYMBOLS[symbol]}, but {host} is reached over ssh", allowed
+            )
+
+
+def _mixture(todo: Check, used: set[str]) -> None:
+    kinds = {name: bool(todo.config["hosts"][name].get("simulated")) for name in sorted(used)}
+    if len(set(kinds.values())) > 1:
+        found = ", ".join(
+            f"{name} {'simulated' if simulated else 'measured'}"
+            for name, simulated in kinds.items()
+        )
+        todo.add(
+            ("host",),
+            f"hosts of both kinds: {found}",
+            "only simulated hosts, or only measured ones, in one study",
+        )
+
+
+def symbols(todo: Check, path: mistakes.Path, text: Any, allowed: tuple[str, ...]) -> None:
+    for symbol in _SYMBOL.findall(text if isinstance(text, str) else ""):
+        if symbol not in allowed:
+            names = ", ".join(f"{{{s}}}" for s in allowed)
+            close = mistakes.did_you_mean(symbol, allowed)
+            todo.add(
+                path,
+                f"unknown symbol {{{symbol}}}",
+                names,
+                close and re.sub(r'"(.*)"', r'"{\1}"', close),
+            )
+
+
+# the base server
+
+
+def _server(todo: Check) -> None:
+    config, server = todo.config, todo.config["server"]
+    attach = bool(server.get("attach"))
+    words = ("python", "simulator", "repo")
+    for n, word in enumerate(server.get("command") or []):
+        symbols(todo, ("server", "command", n), word, words)
+    symbols(todo, ("server", "model"), server.get("model"), words)
+    for n, word in enumerate((server.get("fingerprint") or {}).get("files") or []):
+        symbols(todo, ("server", "fingerprint", "files", n), word, words)
+    if attach:
+        for key in ("command", "flags", "env"):
+            if server.get(key):
+                _attached(todo, ("server", key))
+    elif not config.get("replay"):
+        needed = ["command"] + (["model"] if server["engine"] != "other" else [])
+        for key in needed:
+            if key not in todo.names("server"):
+                hint = "or attach, to measure a server that already runs"
+                todo.add(("server", key), "nothing", f"{key}, which is required", hint)
+    _flag_mapping(todo, ("server", "flags"), server["flags"], server["engine"])
+    _secrets(todo, ("server", "env"), server["env"])
+
+
+def _attached(todo: Check, path: mistakes.Path) -> None:
+    found = f"{path[-1]} beside server.attach"
+    todo.add(path, found, "no flags, env or command: the server runs already and is only observed")
+
+
+def _secrets(todo: Check, path: mistakes.Path, env: dict[str, Any] | None) -> None:
+    for name in env or {}:
+        if _SECRET.search(name):
+            hint = "set it in the environment of the host"
+            todo.add(
+                (*path, name),
+                f"a value for {name}",
+                "no secret in a config, a plan or a report",
+                hint,
+            )
+
+
+def _flag_mapping(
+    todo: Check, path: mistakes.Path, given: dict[str, Any] | None, engine: str
+) -> None:
+    for problem in flags.problems(given or {}, engine):
+        todo.add((*path, problem.flag), problem.found, problem.allowed, problem.hint)
+
+
+# variants
+
+
+def _variant(todo: Check, name: str) -> None:
+    entry = todo.config["variants"][name]
+    path = ("variants", name)
+    if todo.config["server"].get("attach"):
+        for key in (
+            "extends",
+            "flags",
+            "env",
+            "remove",
+            "vary",
+            "command",
+            "model",
+            "build",
+            "engine",
+            "host",
+        ):
+            if entry.get(key):
+                _attached(todo, (*path, key))
+        return
+    for n, word in enumerate(entry.get("command") or []):
+        symbols(todo, (*path, "command", n), word, ("python", "simulator", "repo"))
+    _secrets(todo, (*path, "env"), entry.get("env"))
+    whole = _lineage(todo, name, entry)
+    engine = _engine(todo, name)
+    _flag_mapping(todo, (*path, "flags"), entry.get("flags"), engine)
+    _vary(todo, path, entry, engine)
+    _removed(todo, name, entry, engine, whole)
+
+
+def _engine(todo: Check, name: str) -> str:
+    layers = [todo.config["variants"][n] for n in variants.chain(todo.config, name)]
+    said = [layer["engine"] for layer in layers if layer.get("engine")]
+    return str(said[-1] if said else todo.config["server"]["engine"])
+
+
+def _lineage(todo: Check, name: str, entry: dict[str, Any]) -> bool:
+    """Whether everything the variant extends is there, down to the base."""
+    path = ("variants", name, "extends")
+    parent = entry.get("extends")
+    if parent is None:
+        return True
+    if not todo.known(path, parent, todo.names("variants"), "unknown variant"):
+        return False
+    seen, at = [name], parent
+    while at is not None and at in todo.config["variants"]:
+        if todo.config["variants"][at].get("vary"):
+            todo.add(
+                path, f'"{at}", which is a grid', "a single variant", "extend what the grid extends"
+            )
+            return False
+        if at in seen:
+            todo.add(path, " extends ".join([*seen, at]), "no variant that extends itself")
+            return False
+        seen.append(at)
+        at = todo.config["variants"][at].get("extends")
+    return at is None
+
+
+def _vary(todo: Check, path: mistakes.Path, entry: dict[str, Any], engine: str) -> None:
+    vary = entry.get("vary") or {}
+    _flag_mapping(
+        todo, (*path, "vary"), {k: v[0] for k, v in vary.items() if k.startswith("-") and v}, engine
+    )
+    fixed = flags.named(entry.get("flags") or {}, engine) | (entry.get("env") or {})
+    for key, values in vary.items():
+        if (flags.name(key, engine) if key.startswith("-") else key) in fixed:
+            todo.add(
+                (*path, "vary", key),
+                f"{key}, which this variant sets as well",
+                "each name in one of the two",
+            )
+        seen: list[str] = []
+        for n, value in enumerate(values):
+            if str(value) in seen:
+                todo.add(
+                    (*path, "vary", key, n), f"{mistakes.shown(value)} again", "each value once"
+                )
+            seen.append(str(value))
+
+
+def _removed(todo: Check, name: str, entry: dict[str, Any], engine: str, whole: bool) -> None:
+    path = ("variants", name, "remove")
+    own = flags.named(entry.get("flags") or {}, engine) | (entry.get("env") or {})
+    own |= {
+        flags.name(k, engine) if k.startswith("-") else k: None for k in entry.get("vary") or {}
+    }
+    base, env = _inherited(todo, name, engine)
+    for n, item in enumerate(entry.get("remove") or []):
+        if not isinstance(item, str):
+            continue
+        key = flags.name(item, engine) if item.startswith("-") else item
+        known = list(base) if item.startswith("-") else list(env)
+        if key in own:
+            todo.add(
+                (*path, n),
+                f"{item}, which this variant also sets",
+                "each name set or removed, not both",
+            )
+        elif whole and key not in known:
+            hint = mistakes.did_you_mean(key, [*base, *env])
+            todo.add(
+                (*path, n),
+                f"{item}, which is not there to remove",
+                mistakes.listed([*base, *env]),
+                hint,
+            )
+
+
+def _inherited(todo: Check, name: str, engine: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Flags (canonical) and env of what a variant starts from."""
+    layers = [todo.config["variants"][n] for n in variants.chain(todo.config, name)[:-1]]
+    written, env, _ = variants.fold(todo.config["server"], layers, engine)
+    return flags.named(written, engine), env
+
+
+def _cell_names(todo: Check) -> None:
+    """Two cells, or a cell and a variant, of one name would be one set of files."""
+    seen: dict[str, str] = {}
+    for name, entry in (todo.config.get("variants") or {}).items():
+        engine = entry.get("engine") or todo.config["server"]["engine"]
+        for cell in variants.cells(entry["vary"]) if entry.get("vary") else []:
+            made = naming.cell(name, {flags.name(k, engine): v for k, v in cell.items()})
+            if made in seen or made in todo.config["variants"]:
+                todo.add(
+                    ("variants", name, "vary"),
+                    f'two cells or variants named "{made}"',
+                    "each name once",
+                )
+            seen[made] = name

@@ -1,0 +1,249 @@
+"""How a number is written: the one place where anything is rounded.
+
+In: a metric's column name (`ttft_s_p90`, `decode_rate`, `util_pct_mean_all`, ...) and its value or
+None. Out: text with a fixed number of digits and its unit. None is written as a dash, never as 0.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+DASH = "—"
+MINUS = "\N{MINUS SIGN}"
+ELLIPSIS = "…"
+INFINITE = "∞"
+
+
+@dataclass(frozen=True)
+class Style:
+    unit: str  # as printed, with its space
+    digits: int  # after the point, in tables
+    coarse: int  # after the point, in a sentence
+    factor: float = 1.0  # from the column's unit to the printed one
+    peak: int | None = None  # after the point for a maximum (an instrument's own reading)
+
+
+_STYLES = {
+    "seconds": Style("s", 2, 1),
+    "rate": Style(" tok/s", 2, 1),
+    "share": Style("%", 1, 1, factor=100.0),
+    "percent": Style("%", 2, 1, peak=0),
+    "memory": Style(" MiB", 0, 0, peak=0),
+    "power": Style(" W", 2, 1, peak=0),
+    "energy": Style(" J", 0, 0),
+    "tokens": Style("", 0, 0),
+    "number": Style("", 2, 2),
+}
+_KINDS = {
+    "ttft_s": "seconds",
+    "e2e_s": "seconds",
+    "tpot_s": "seconds",
+    "itl_s": "seconds",
+    "queue_s": "seconds",
+    "wall_s": "seconds",
+    "ready_s": "seconds",
+    "decode_tps": "rate",
+    "decode_rate": "rate",
+    "e2e_tps": "rate",
+    "input_tps": "rate",
+    "output_tps_total": "rate",
+    "success_rate": "share",
+    "cache_hit": "share",
+    "goodput": "share",
+    "idle_share_window": "share",
+    "util_pct": "percent",
+    "mem_used_mib": "memory",
+    "mem_total_mib": "memory",
+    "power_w": "power",
+    "power_cap_w": "power",
+    "energy_j_window": "energy",
+}
+_TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens")
+_WHICH = re.compile(r"^(adj_)?(.*?)(?:_(p10|p50|p90|median|(?:mean|max)(?:_all|_window)?))?$")
+_TARGET = re.compile(
+    r"^(.*)_(p\d\d)_s$"
+)  # targets may be written ttft_p90_s: the column is ttft_s_p90
+
+
+def column(metric: str) -> str:
+    """The column of runs.csv that a metric of a target or a question names."""
+    written = _TARGET.match(metric)
+    return f"{written.group(1)}_s_{written.group(2)}" if written else metric
+
+
+def split(metric: str) -> tuple[bool, str, str | None]:
+    """`adj_ttft_s_p90` -> (True, "ttft_s", "p90"): failures counted, base metric, statistic."""
+    name = column(metric)
+    if name in _KINDS:
+        return False, name, None
+    match = _WHICH.match(name)
+    assert match is not None  # the pattern matches every string
+    return bool(match.group(1)), match.group(2), match.group(3)
+
+
+def _style(metric: str) -> tuple[Style, bool]:
+    _, base, which = split(metric)
+    kind = "tokens" if base in _TOKENS or base.startswith(("n_", "smi_")) else _KINDS.get(base)
+    return _STYLES[kind or "number"], bool(which and which.startswith("max"))
+
+
+def unit(metric: str) -> str:
+    return _style(metric)[0].unit.strip()
+
+
+def unit_moves(metric: str) -> bool:
+    """Whether the unit may stand once in a table's head; `s` and `%` stay with their number."""
+    return unit(metric) not in ("", "s", "%")
+
+
+def show(metric: str, value: float | None, *, bare: bool = False, coarse: bool = False) -> str:
+    """The value of a metric with its unit; `bare` without it, `coarse` with the digits of a
+    sentence.
+    """
+    if value == math.inf:
+        return INFINITE  # a percentile that falls on a failed request
+    if not known(value):
+        return DASH
+    assert value is not None
+    style, peak = _style(metric)
+    digits = style.coarse if coarse else style.digits
+    if peak and style.peak is not None:
+        digits = style.peak if float(value).is_integer() else style.digits
+    if style is _STYLES["share"]:
+        text = _share(value)
+    elif style is _STYLES["seconds"]:
+        text = fixed(value, _digits_of_seconds(value, digits))
+    else:
+        text = fixed(value * style.factor, digits)
+    return text if bare else text + style.unit
+
+
+def about(metric: str, value: float | None) -> str:
+    """In round figures: `29%`."""
+    if not known(value):
+        return DASH
+    assert value is not None
+    style, _ = _style(metric)
+    return f"{fixed(value * style.factor, 0)}{style.unit}"
+
+
+def known(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def fixed(value: float, digits: int) -> str:
+    text = f"{value:.{digits}f}"
+    if float(text) == 0:
+        text = text.lstrip("-")
+    return text.replace("-", MINUS)
+
+
+def _digits_of_seconds(value: float, digits: int) -> int:
+    """Two significant digits below 0.1 s: a TTFT of 0.012 s must not be printed as 0.01 s."""
+    if value == 0 or abs(value) >= 0.1:
+        return digits
+    return min(6, max(digits, 1 - math.floor(math.log10(abs(value)))))
+
+
+def _share(value: float) -> str:
+    """A share in percent; only 1 is written 100 and only 0 is written 0."""
+    percent = value * 100.0
+    if value in (0.0, 1.0):
+        return fixed(percent, 0)
+    for digits in (1, 2, 3, 4):
+        text = f"{percent:.{digits}f}"
+        if float(text) not in (0.0, 100.0):
+            return text.removesuffix(".0").replace("-", MINUS)
+    return f"{percent:.6g}"
+
+
+def show_range(
+    metric: str, values: Sequence[float | None], *, bare: bool = False, coarse: bool = False
+) -> str:
+    """Least and greatest of several starts or variants, `8.3-8.7 tok/s`; one text where they print
+    alike.
+    """
+    there = [value for value in values if value is not None and not math.isnan(value)]
+    if not there:
+        return DASH
+    low = show(metric, min(there), bare=True, coarse=coarse)
+    high = show(metric, max(there), bare=True, coarse=coarse)
+    text = low if low == high else f"{low}-{high}"
+    return text if bare or high == INFINITE else text + _style(metric)[0].unit
+
+
+def effect(value: float | None, digits: int = 1) -> str:
+    """A relative change with its sign: +130.0%, −4.7%."""
+    if not known(value):
+        return DASH
+    assert value is not None
+    text = fixed(value * 100.0, digits)
+    return f"{text}%" if text.startswith(MINUS) or float(text) == 0 else f"+{text}%"
+
+
+def interval(bounds: Sequence[float | None] | None) -> str:
+    if not bounds or not all(known(bound) for bound in bounds):
+        return DASH
+    return f"{effect(bounds[0])} {ELLIPSIS} {effect(bounds[1])}"
+
+
+def size(value: float | None) -> str:
+    """A share that is a size, not a change: the floor, the smallest effect of interest."""
+    if not known(value):
+        return DASH
+    assert value is not None
+    text = fixed(value * 100.0, 1)
+    return f"{text.removesuffix('.0')}%"
+
+
+def expected(metric: str, bounds: Sequence[float | None]) -> str:
+    """The range that a level question expects, `70%-100%`; one side may be open."""
+    low, high = bounds
+    if known(low) and known(high):
+        return f"{plain(metric, low)}-{plain(metric, high)}"
+    return f">= {plain(metric, low)}" if known(low) else f"<= {plain(metric, high)}"
+
+
+def plain(metric: str, value: float | None) -> str:
+    """A number that a person wrote (a target, a bound), with its unit and no digits that were not
+    written.
+    """
+    if not known(value):
+        return DASH
+    assert value is not None
+    style, _ = _style(metric)
+    return f"{value * style.factor:.10g}{style.unit}".replace("-", MINUS)
+
+
+def target(metric: str, wanted: object, op: str | None = None) -> str:
+    """`>= 20 tok/s` from 20, from {"op": ">=", "value": 20} or from both parts."""
+    if isinstance(wanted, dict):
+        op, wanted = wanted.get("op", op), wanted.get("value")
+    if not isinstance(wanted, int | float):
+        return DASH
+    text = plain(metric, float(wanted))
+    return f"{op} {text}" if op else text
+
+
+def count(value: float | None) -> str:
+    return fixed(value, 0) if known(value) and value is not None else DASH
+
+
+def power_of_cap(mean_w: float | None, cap_w: float | None) -> str:
+    """`49.7W / 250W`: what was drawn of what may be drawn."""
+    mean = DASH if not known(mean_w) else f"{fixed(mean_w or 0.0, 1)}W"
+    return mean if not known(cap_w) else f"{mean} / {cap_w:.10g}W"
+
+
+def enough_for_percentile(n: int, which: str) -> bool:
+    """Whether n values can bound this percentile at all with 95 % confidence, whatever the
+    distribution.
+
+    The widest such interval runs from the least to the greatest value; it misses when all n values
+    lie on one side of the percentile.
+    """
+    quantile = {"p10": 0.1, "p50": 0.5, "p90": 0.9}[which]
+    return n > 0 and quantile**n + (1.0 - quantile) ** n <= 0.05

@@ -1,0 +1,98 @@
+"""Why a verdict is what it is, in words: one row per reason code, Chinese and English.
+
+In: a code and its values. Out: {"code", "zh", "en"}. A code of a run's validity (see `records`) is
+a reason too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+TEXTS: dict[str, tuple[str, str]] = {
+    # what decides nothing
+    "not_measured": ("尚未测量：{runs}", "not measured yet: {runs}"),
+    "launches_missing": ("部分启动尚未测量：{runs}", "some launches are not measured yet: {runs}"),
+    "nothing_to_compare": ("没有可比较的运行", "there are no runs to compare"),
+    "no_value": (
+        "指标 {metric} 在这些运行中没有值：{runs}",
+        "the metric {metric} has no value in these runs: {runs}",
+    ),
+    "no_relative_change": (
+        "指标含零或无穷值，无法计算相对变化",
+        "a value is zero or infinite: no relative change",
+    ),
+    "not_possible": ("{variant} 不能启动：{cause}", "{variant} cannot start: {cause}"),
+    # guards of a question
+    "run_invalid": ("运行 {run} 无效：{why}", "run {run} is invalid: {why}"),
+    "start_invalid": (
+        "{variant} 的启动无效：{cause}",
+        "the start of {variant} is invalid: {cause}",
+    ),
+    "backend_not_in_effect": (
+        "{variant} 请求的后端 {asked} 没有生效，日志显示使用 {used}",
+        "{variant} asked for the backend {asked}, which did not take effect: the log says {used}",
+    ),
+    "option_ignored": (
+        "{variant} 的 {option} 被引擎忽略",
+        "the engine ignores {option} of {variant}",
+    ),
+    "tokens_differ": (
+        "两组的 {what} 不同：{a} 对 {b}",
+        "the arms differ in {what}: {a} against {b}",
+    ),
+    "cache_state_differs": (
+        "两组的缓存命中率不同：{a} 对 {b}",
+        "the arms differ in cache hits: {a} against {b}",
+    ),
+    "sources_differ": (
+        "两组的数据来源不同：{a} 对 {b}",
+        "the arms differ in source: {a} against {b}",
+    ),
+    "identity_differs": (
+        "两组的引擎版本不同：{a} 对 {b}",
+        "the arms differ in engine version: {a} against {b}",
+    ),
+    "token_counts_needed": (
+        "两组的 {flag} 不同，但缺少逐事件的 token 数，decode 速率不可比",
+        "the arms differ in {flag}, and token counts per event are missing: decode rates cannot be "
+        "compared",
+    ),
+    # notes
+    "one_launch": (
+        "每组只有一次启动：区间取自启动间噪声的经验值 ±{floor}",
+        "one launch in an arm: the interval is the field value of the restart floor, ±{floor}",
+    ),
+    "metric_substituted": (
+        "{metric} 无值，改用 {used}（两组 token 数相同，比值一致）",
+        "{metric} is not known; {used} is used (with equal token counts the ratio is the same)",
+    ),
+    # validity of a run
+    "no_success": ("没有成功的请求", "no request succeeded"),
+    "server_died": ("服务在运行中退出", "the server died in the run"),
+    "attempted_below_planned": ("发出的请求少于计划", "fewer requests were sent than planned"),
+    "stamps_late": ("客户端时间戳滞后", "the client's stamps were late"),
+    "usage_and_events_disagree": ("usage 与事件数不一致", "usage and events disagree"),
+    "telemetry_gap": ("遥测有空洞", "the telemetry has a gap"),
+    "telemetry_does_not_cover": ("遥测没有覆盖整个运行", "the telemetry does not cover the run"),
+    "marked_invalid": ("主机端标记为无效", "marked invalid by the host"),
+}
+
+
+def reason(code: str, **values: Any) -> dict[str, str]:
+    """The reason in both languages; a code without a text stands for itself."""
+    zh, en = TEXTS.get(code, (code, code))
+    return {"code": code, "zh": zh.format(**values), "en": en.format(**values)}
+
+
+def validity(codes: str | None, language: int) -> str:
+    """The codes of a run (`a;b`) as words; 0 is Chinese, 1 English."""
+    parts = [TEXTS.get(code, (code, code))[language] for code in (codes or "").split(";") if code]
+    return ("；" if language == 0 else "; ").join(parts) or "-"
+
+
+def run_invalid(run: str, codes: str | None) -> dict[str, str]:
+    zh, en = TEXTS["run_invalid"]
+    return {
+        "code": "run_invalid",
+        "zh": zh.format(run=run, why=validity(codes, 0)),
+        "en": en.format(run=run, why=validity(codes, 1)),
+    }

@@ -1,0 +1,233 @@
+"""Run records read: the published runs of a study, with every figure worked out again from times
+where they are known.
+
+In: the folder `results/<study>/runs/` (decode_*.json, ixsmi_*.json and the index) and the plan.
+Out: one `Run` per published run. Nothing is guessed: a figure whose times are null keeps the number
+that the file gives, or None."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cargo import record
+from decodelab import telemetry
+
+INDEXES = ("decode_runs.json", "ixsmi_capture.json", "index.json")
+LATE_S = 0.05  # a client later than this at its own clock blurs gaps of a usual token (0.1 s)
+COALESCED_SHARE = 0.05  # of reads that ended several output events
+
+# Which times a figure needs; where they are known the figure is worked out, even to None.
+_NEEDS = {
+    "ttft_s": ("t_start_s", "t_first_s"),
+    "e2e_s": ("t_start_s", "t_end_s"),
+    "e2e_tps": ("t_start_s", "t_end_s"),
+    "input_tps": ("t_start_s", "t_first_s"),
+    "decode_tps": ("t_first_s",),
+    "decode_rate": ("t_first_s",),
+    "tpot_s": ("t_first_s",),
+    "decode_end": ("t_first_s",),
+}
+
+
+class UnreadableRecord(ValueError):
+    """A published file that is not what its name says."""
+
+
+@dataclass
+class Run:
+    planned: Mapping[str, Any]  # the plan's entry
+    entry: Mapping[str, Any]  # the index's entry
+    record: Mapping[str, Any]
+    requests: list[dict[str, Any]]  # counted requests (no warm-up), figures worked out
+    summary: dict[str, Any]
+    capture: telemetry.Capture | None = None
+    validity: str = "valid"
+    reasons: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> list[dict[str, Any]]:
+        return [request for request in self.requests if request["outcome"] == "ok"]
+
+
+def load_index(folder: Path) -> dict[str, Any]:
+    """runs, captures, starts and missing of a published folder, whichever index files hold them."""
+    index: dict[str, Any] = {"runs": {}, "captures": {}, "starts": [], "missing": []}
+    found = [folder / name for name in INDEXES if (folder / name).is_file()]
+    if not found:
+        raise UnreadableRecord(f"{folder}: no index: looked for {', '.join(INDEXES)}")
+    for path in found:
+        data = _json(path)
+        index["runs"].update(data.get("runs") or {})
+        index["captures"].update(data.get("captures") or {})
+        index["starts"].extend(data.get("starts") or [])
+        index["missing"].extend(data.get("missing") or [])
+    return index
+
+
+def load_runs(plan: Mapping[str, Any], folder: Path, index: Mapping[str, Any]) -> Iterator[Run]:
+    """Every planned run that is published, in plan order."""
+    for planned in plan["runs"]:
+        entry = index["runs"].get(planned["name"])
+        if entry is not None:
+            yield load_run(planned, entry, folder, index["captures"].get(planned.get("capture")))
+
+
+def load_run(
+    planned: Mapping[str, Any],
+    entry: Mapping[str, Any],
+    folder: Path,
+    captured: Mapping[str, Any] | None,
+) -> Run:
+    path = folder / entry["file"]
+    data = _json(path)
+    wrong = record.problems(data)
+    if wrong:
+        raise UnreadableRecord(f"{path}: no run record: {'; '.join(wrong)}")
+    requests = [worked_out(request) for request in data["requests"] if not request.get("warmup")]
+    summary = record.summarise(requests, wall_s=telemetry.number(data["summary"].get("wall_s")))
+    run = Run(planned, entry, data, requests, summary)
+    if captured is not None and (folder / captured["file"]).is_file():
+        run.capture = telemetry.read_capture(folder / captured["file"])
+    judge_validity(run)
+    return run
+
+
+def worked_out(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The request with its figures worked out from its times; given figures stand where times are
+    null.
+    """
+    out = {name: request.get(name) for name in record.REQUEST_FIELDS}
+    found = record.derive(
+        out["t_start_s"],
+        out["t_first_s"],
+        out["t_last_s"],
+        out["t_end_s"],
+        out["prompt_tokens"],
+        out["completion_tokens"],
+        out["n_first_delta"],
+    )
+    ended = out["t_last_s"] is not None or out["t_end_s"] is not None
+    for name, needs in _NEEDS.items():
+        decode = needs == ("t_first_s",)
+        if all(out[need] is not None for need in needs) and (ended or not decode):
+            out[name] = found[name]
+    return out
+
+
+def judge_validity(run: Run) -> None:
+    """The run-level reasons of METRICS: invalid outranks suspect outranks valid."""
+    invalid, suspect = list(run.entry.get("reasons") or []), []
+    planned = run.record["run"].get("requests") or run.planned.get("requests")
+    outcomes = [request["outcome"] for request in run.requests]
+    if not run.ok:
+        invalid.append("no_success")
+    if "server_gone" in outcomes:
+        invalid.append("server_died")
+    if planned is not None and run.summary["n_attempted"] < planned:
+        invalid.append("attempted_below_planned")
+    if stamps_late(run.record.get("client") or {}):
+        invalid.append("stamps_late")
+    if any(_disagrees(request) for request in run.ok):
+        suspect.append("usage_and_events_disagree")
+    if run.entry.get("status") == "invalid" and not invalid:
+        invalid.append("marked_invalid")
+    run.reasons = list(dict.fromkeys(invalid + suspect))
+    run.validity = "invalid" if invalid else "suspect" if suspect else "valid"
+
+
+def stamps_late(client: Mapping[str, Any]) -> bool:
+    """Were the client's stamps late? Kernel stamps survive a late loop unless late reads merged
+    events.
+    """
+    late = max(
+        telemetry.number(client.get(name)) or 0.0 for name in ("loop_late_max_s", "lag_p99_s")
+    )
+    if late <= LATE_S:
+        return False
+    reads = telemetry.number(client.get("reads")) or 0.0
+    merged = telemetry.number(client.get("coalesced_reads")) or 0.0
+    return client.get("stamp_source") != "kernel" or (
+        reads > 0 and merged / reads > COALESCED_SHARE
+    )
+
+
+def _disagrees(request: Mapping[str, Any]) -> bool:
+    """More output events than tokens, or token counts on the events that do not add up to usage's."""
+    total = request.get("completion_tokens")
+    if total is None:
+        return False
+    events = request.get("events") or {}
+    pairs = zip(events.get("kind") or [], events.get("tokens") or [], strict=False)
+    tokens = [count for kind, count in pairs if kind in record.OUTPUT_KINDS]
+    known = [count for count in tokens if count is not None]
+    if known and len(known) == len(tokens) and sum(known) > total:
+        return True
+    return (request.get("n_events") or 0) > total
+
+
+def window(run: Run) -> tuple[float, float] | None:
+    """[first t0, last tL] of the run on its capture's clock (an end of stream where a log has no
+    last delta).
+    """
+    starts = [r["t_start_s"] for r in run.ok if r["t_start_s"] is not None]
+    ends = [
+        end
+        for r in run.ok
+        if (end := r["t_last_s"] if r["t_last_s"] is not None else r["t_end_s"]) is not None
+    ]
+    if run.capture is None or not starts or len(starts) != len(run.ok) or len(ends) != len(run.ok):
+        return None
+    zero = zero_of(run)
+    return None if zero is None else (zero + min(starts), zero + max(ends))
+
+
+def zero_of(run: Run) -> float | None:
+    """The run's zero on the capture's clock: 0 if both are relative, None if only one of them is."""
+    clock = run.record.get("clock")
+    base = telemetry.number(clock.get("t0_monotonic_s")) if isinstance(clock, Mapping) else None
+    monotonic = run.capture is not None and run.capture.monotonic
+    if base is None:
+        return None if monotonic else 0.0
+    return base if monotonic else None
+
+
+_SAMPLE = re.compile(
+    r"^(vllm:request_queue_time_seconds_(?:sum|count))(?:\{[^}]*\})?\s+([-+.\deE]+)\s*$", re.M
+)
+
+
+def queue_seconds(folder: Path) -> float | None:
+    """Mean time in the server's queue over the run, from vLLM's own histogram before and after it."""
+    before, after = (_queue_totals(folder / f"metrics_{when}.txt") for when in ("before", "after"))
+    if before is None or after is None:
+        return None
+    count = after[1] - before[1]
+    seconds = after[0] - before[0]
+    return seconds / count if count > 0 and seconds >= 0 else None
+
+
+def _queue_totals(path: Path) -> tuple[float, float] | None:
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    totals: dict[str, float] = {}
+    for name, value in _SAMPLE.findall(text):
+        key = name.rsplit("_", 1)[1]
+        try:
+            totals[key] = totals.get(key, 0.0) + float(value)
+        except ValueError:
+            return None
+    return (totals["sum"], totals["count"]) if {"sum", "count"} <= totals.keys() else None
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UnreadableRecord(f"{path}: {error}") from error

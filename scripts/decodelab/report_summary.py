@@ -1,0 +1,160 @@
+"""Section one of a report: at most ten lines, each a verdict with its number.
+
+In: `Findings` and the catalogue. Out: Markdown lines. What does not fit is counted in the last
+line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from decodelab import markdown, numbers
+from decodelab.findings import Findings, Row
+from decodelab.markdown import Md
+from decodelab.report_labels import metric_label
+from decodelab.report_sentences import answer, deciding, names, overall, suspect, title, word
+from decodelab.words import Words
+
+LINES = 10
+# What is kept when there are too many lines: the smaller, the sooner.
+HEAD, DECIDED, OPEN, ANOMALY = range(4)
+
+Gate = Mapping[str, Any]
+
+
+def lines(findings: Findings, words: Words) -> list[Md]:
+    ranked = [(HEAD, line) for line in (*_headline(findings, words), *_gates(findings, words))]
+    for experiment in findings.experiments:
+        ranked += _experiment(findings, experiment, words)
+    for item in findings.judged.get("anomalies") or []:
+        ranked.append((ANOMALY, markdown.escape(words.pick(item) or item["code"])))
+    unjudged = [name for name in findings.experiments if overall(findings, name) is None]
+    if unjudged:
+        ranked.append((HEAD, words.say("summary.pending", experiments=names(unjudged, words))))
+    return _capped(ranked, words)
+
+
+def _capped(ranked: Sequence[tuple[int, Md]], words: Words) -> list[Md]:
+    if len(ranked) <= LINES:
+        return [line for _, line in ranked]
+    by_weight = sorted(range(len(ranked)), key=lambda index: (ranked[index][0], index))
+    kept = sorted(by_weight[: LINES - 1])
+    left = numbers.count(len(ranked) - len(kept))
+    return [ranked[index][1] for index in kept] + [words.say("summary.more", n=left)]
+
+
+def _headline(findings: Findings, words: Words) -> list[Md]:
+    """What the evidence points at, and what it excludes."""
+    entries = findings.judged.get("bottleneck") or []
+    ranked = [item for item in entries if not item.get("excluded")]
+    excluded = [item for item in entries if item.get("excluded")]
+    parts = []
+    if ranked:
+        first = min(ranked, key=lambda item: item["rank"])
+        by = first.get("by") or "prior"
+        parts.append(words.say(f"summary.bottleneck.{by}", title=suspect(first, words)))
+    if excluded:
+        titles = markdown.joined(
+            [suspect(item, words) for item in excluded], words.say("sentence.comma")
+        )
+        parts.append(words.say("summary.excluded", titles=titles))
+    return [markdown.joined(parts, words.say("sentence.space"))] if parts else []
+
+
+def _experiment(findings: Findings, experiment: str, words: Words) -> list[tuple[int, Md]]:
+    speaker = deciding(findings, experiment)
+    name = title(findings, experiment, words)
+    if speaker is not None:
+        said = answer(findings, speaker, words, coarse=speaker["kind"] != "scaling")
+        text = words.say(
+            "summary.experiment", title=name, word=word(speaker["verdict"], words), answer=said
+        )
+        return [(OPEN if speaker["verdict"] in ("inconclusive", "invalid") else DECIDED, text)]
+    verdict = overall(findings, experiment)
+    if verdict is None:
+        return []
+    variants = findings.variants_of(experiment)
+    causes = [
+        row["root_cause"]
+        for row in findings.failed_starts()
+        if row["variant"] in variants and row["root_cause"]
+    ]
+    said = (
+        words.say("summary.refused", cause=causes[0])
+        if causes
+        else words.say(f"explain.any.{verdict}")
+    )
+    return [
+        (DECIDED, words.say("summary.start", title=name, word=word(verdict, words), answer=said))
+    ]
+
+
+# the targets --------------------------------------------------------------------------------------
+
+
+def _gates(findings: Findings, words: Words) -> list[Md]:
+    """The targets on the study's first workload, over all variants that ran it."""
+    workload = next((run["workload"] for run in findings.planned.values()), None)
+    gates = [gate for gate in findings.judged.get("gates") or [] if _counts(gate, workload)]
+    told = [
+        _gate(findings, metric, [gate for gate in gates if gate["metric"] == metric], words)
+        for metric in dict.fromkeys(gate["metric"] for gate in gates)
+    ]
+    if not told:
+        return []
+    text = markdown.joined(told, words.say("sentence.semicolon"))
+    return [words.say("summary.gates", workload=_workload(findings, workload, words), text=text)]
+
+
+def _counts(gate: Gate, workload: str | None) -> bool:
+    if gate.get("value") is None or gate.get("validity") == "invalid":
+        return False
+    return gate.get("workload") in (None, workload)
+
+
+def _workload(findings: Findings, workload: str | None, words: Words) -> Md:
+    run = next(run for run in findings.planned.values() if run["workload"] == workload)
+    return words.say(
+        "summary.workload",
+        scenario=run["scenario"],
+        concurrency=str(run["concurrency"]),
+        max_tokens=str(run["max_tokens"]),
+    )
+
+
+def _gate(findings: Findings, metric: str, gates: Sequence[Gate], words: Words) -> Md:
+    met = [bool(gate["met"]) for gate in gates if gate.get("met") is not None]
+    state = "open" if not met else "met" if all(met) else "mixed" if any(met) else "missed"
+    text = words.say(
+        f"summary.gate.{state}",
+        metric=metric_label(words, metric),
+        value=numbers.show_range(metric, [gate["value"] for gate in gates], coarse=True),
+        target=numbers.target(metric, gates[0].get("target"), gates[0].get("op")),
+        met=str(sum(met)),
+        n=str(len(met)),
+    )
+    return markdown.joined(
+        [text, *_decode_beside(findings, metric, gates, words)], words.say("sentence.clause")
+    )
+
+
+def _decode_beside(
+    findings: Findings, metric: str, gates: Sequence[Gate], words: Words
+) -> list[Md]:
+    """Beside the official rate the decode-only one of the same runs, which reads higher."""
+    if numbers.column(metric) != "e2e_tps_p10":
+        return []
+    rows: list[Row] = [
+        findings.runs[gate["run"]] for gate in gates if gate.get("run") in findings.runs
+    ]
+    shown = numbers.show_range(
+        "decode_tps_p10", [row.get("decode_tps_p10") for row in rows], coarse=True
+    )
+    if shown == numbers.DASH:
+        return []
+    return [
+        words.say(
+            "summary.decode_beside", metric=metric_label(words, "decode_tps_p10"), value=shown
+        )
+    ]

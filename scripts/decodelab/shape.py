@@ -1,0 +1,237 @@
+"""The shape of a config: the JSON schema's verdict as clear mistakes, and its defaults.
+
+In: the config as given. Out: mistakes (all of them), a copy without the wrong parts, or the
+defaults filled in. The schema, workflow/schemas/config.schema.yaml, is the manual; it says it all.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import yaml
+
+from decodelab import mistakes
+from decodelab.mistakes import Mistake
+
+SCHEMA_FILE = Path(__file__).resolve().parents[2] / "workflow/schemas/config.schema.yaml"
+Place = Callable[[mistakes.Path], str]
+Schema = Mapping[str, Any]
+Error = Any  # jsonschema.ValidationError, whose fields the types take for unset
+
+
+@cache
+def schema() -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load(SCHEMA_FILE.read_text(encoding="utf-8"))
+    return document
+
+
+@cache
+def _validator() -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator(schema())
+
+
+def resolved(part: Schema) -> dict[str, Any]:
+    """A part of the schema with its $ref followed; what stands beside the $ref wins."""
+    if "$ref" not in part:
+        return dict(part)
+    target = schema()["$defs"][part["$ref"].rsplit("/", 1)[1]]
+    return {**target, **{k: v for k, v in part.items() if k != "$ref"}}
+
+
+def mistakes_of(given: Mapping[str, Any], place: Place) -> list[Mistake]:
+    validator = _validator()
+    errors = sorted(
+        validator.iter_errors(given),
+        key=lambda e: (list(map(str, e.absolute_path)), str(e.validator)),
+    )
+    return [m for error in errors for m in _mistakes(error, place)]
+
+
+def without(given: Mapping[str, Any], wrong: list[Mistake]) -> dict[str, Any]:
+    """A copy without the wrong parts, so that the rest can still be checked for meaning."""
+    data = copy.deepcopy(dict(given))
+    for path in sorted({m.path for m in wrong}, key=len, reverse=True):
+        at: Any = data
+        for part in path[:-1]:
+            at = at[part] if _has(at, part) else None
+        if path and _has(at, path[-1]):
+            # A list keeps its length, so that the other paths into it still hold.
+            at.pop(path[-1]) if isinstance(at, dict) else at.__setitem__(path[-1], None)
+    return data
+
+
+def _has(at: Any, part: str | int) -> bool:
+    return (isinstance(at, dict) and part in at) or (
+        isinstance(at, list) and isinstance(part, int) and part < len(at)
+    )
+
+
+def fill_defaults(data: dict[str, Any]) -> None:
+    """Every default of the schema that is not said, at every depth; `data` is changed."""
+    _fill(data, schema())
+
+
+def _fill(value: Any, part: Schema) -> None:
+    part = resolved(part)
+    if isinstance(value, dict):
+        for key, below in (part.get("properties") or {}).items():
+            below = resolved(below)
+            if key not in value and "default" in below:
+                value[key] = copy.deepcopy(below["default"])
+            if key in value:
+                _fill(value[key], below)
+        rest = part.get("additionalProperties")
+        if isinstance(rest, dict):
+            for key in value.keys() - (part.get("properties") or {}).keys():
+                _fill(value[key], rest)
+    elif isinstance(value, list) and isinstance(part.get("items"), dict):
+        for item in value:
+            _fill(item, part["items"])
+
+
+def _mistakes(error: Error, place: Place) -> Iterator[Mistake]:
+    path = tuple(error.absolute_path)
+    build = _BUILDERS.get(error.validator, _plain)
+    for at, found, allowed, hint in build(error, path):
+        yield Mistake(at, found, allowed, hint, place(at))
+
+
+Parts = Iterator[tuple[mistakes.Path, str, str, str | None]]
+
+
+def _unknown_keys(error: Error, path: mistakes.Path) -> Parts:
+    known = list(error.schema.get("properties") or {})
+    for key in error.instance:
+        if key not in known:
+            allowed = mistakes.listed(known)
+            hint = mistakes.did_you_mean(key, known) or _control_hint(path, key)
+            yield (*path, key), f'unknown key "{key}"', allowed, hint
+
+
+def _control_hint(path: mistakes.Path, key: str) -> str | None:
+    if path == ("control",) and key in schema()["properties"]:
+        return "keys of the study are changed in its file; --config gives control keys only"
+    if path == () and key in schema()["$defs"]["control"]["properties"]:
+        return f"give it with the call: snakemake --config {key}=..."
+    return None
+
+
+def _missing_keys(error: Error, path: mistakes.Path) -> Parts:
+    for key in error.validator_value:
+        if key not in error.instance:
+            text = resolved(error.schema["properties"][key])["description"]
+            yield (*path, key), "nothing", f"{key}, which is required", text
+
+
+def _bad_name(error: Error, path: mistakes.Path) -> Parts:
+    # The error is about a key of the mapping; its schema is what `propertyNames` says.
+    hint = error.schema.get("hint")
+    if hint == "flag":
+        hint = f'did you mean "--{str(error.instance).replace("_", "-")}"?'
+    yield (
+        (*path, str(error.instance)),
+        f'the name "{error.instance}"',
+        error.schema["allowed"],
+        hint,
+    )
+
+
+def _bad_pattern(error: Error, path: mistakes.Path) -> Parts:
+    if "propertyNames" in error.absolute_schema_path:
+        yield from _bad_name(error, path)
+    else:
+        yield from _plain(error, path)
+
+
+def _bad_choice(error: Error, path: mistakes.Path) -> Parts:
+    choices = error.validator_value
+    yield (
+        path,
+        mistakes.shown(error.instance),
+        mistakes.listed(choices),
+        mistakes.did_you_mean(error.instance, choices),
+    )
+
+
+def _plain(error: Error, path: mistakes.Path) -> Parts:
+    yield path, mistakes.shown(error.instance) + _kind(error), _allowed(error), _hint(error)
+
+
+def _kind(error: Error) -> str:
+    """For a wrong type: what YAML made of the value."""
+    if error.validator == "uniqueItems":
+        items = error.instance
+        return (
+            f", with {mistakes.shown(next(v for n, v in enumerate(items) if v in items[:n]))} twice"
+        )
+    if error.validator != "type":
+        return ""
+    value = error.instance
+    kinds = {
+        bool: "true or false",
+        int: "a number",
+        float: "a number",
+        str: "a text",
+        list: "a list",
+        dict: "a mapping",
+    }
+    return f" ({kinds[type(value)]})" if type(value) in kinds else ""
+
+
+_TYPES = {
+    "string": "a text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "a mapping",
+    "null": "null",
+}
+
+
+def _allowed(error: Error) -> str:
+    part, limit = error.schema, error.validator_value
+    if "allowed" in part:
+        return str(part["allowed"])
+    unit = f", in {part['unit']}" if part.get("unit") not in (None, "the metric's") else ""
+    texts = {
+        "minimum": f"a number from {limit}{unit}",
+        "exclusiveMinimum": f"a number above {limit}{unit}",
+        "maximum": f"a number up to {limit}{unit}",
+        "minItems": f"a list of at least {limit} item{'s' if limit != 1 else ''}",
+        "maxItems": f"a list of at most {limit} items",
+        "uniqueItems": "each item once",
+        "minProperties": f"at least {limit} entr{'ies' if limit != 1 else 'y'}",
+        "minLength": "a text that is not empty",
+    }
+    if error.validator in texts:
+        return texts[error.validator]
+    kinds = [limit] if isinstance(limit, str) else limit
+    return " or ".join(_TYPES.get(k, str(k)) for k in kinds)
+
+
+def _hint(error: Error) -> str | None:
+    if error.validator == "type" and "string" in _as_list(error.validator_value):
+        if isinstance(error.instance, bool):
+            return "YAML reads yes, no, on and off as true and false; write the word in quotes"
+        if isinstance(error.instance, int | float):
+            return f'write it in quotes: "{mistakes.shown(error.instance)}"'
+    hint = error.schema.get("hint")
+    return str(hint) if hint else None
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+_BUILDERS: dict[str, Callable[[Error, mistakes.Path], Parts]] = {
+    "additionalProperties": _unknown_keys,
+    "required": _missing_keys,
+    "pattern": _bad_pattern,
+    "enum": _bad_choice,
+}

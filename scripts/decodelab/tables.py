@@ -1,0 +1,76 @@
+"""The written tables of a study, read back as typed rows for the judge.
+
+In: the folder with requests.csv, runs.csv and starts.csv. Out: `Tables`; an empty cell is None,
+whole-number columns are int."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from decodelab.stats import COLUMNS
+
+TEXT = frozenset(
+    [
+        "run",
+        "variant",
+        "workload",
+        "scenario",
+        "start_id",
+        "source",
+        "validity",
+        "reasons",
+        "outcome",
+        "error",
+        "decode_end",
+        "uuid",
+        "server",
+        "status",
+        "cause_class",
+        "root_cause",
+        "hint_en",
+        "hint_zh",
+        "backend",
+        "version",
+        "log",
+    ]
+)
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Tables:
+    runs: dict[str, Row]  # by run name
+    requests: dict[str, list[Row]]  # by run name
+    starts: list[Row]
+
+
+def load(folder: Path) -> Tables:
+    runs = {row["run"]: row for row in read(folder / "runs.csv", "runs")}
+    requests: dict[str, list[Row]] = {}
+    for row in read(folder / "requests.csv", "requests"):
+        requests.setdefault(row["run"], []).append(row)
+    return Tables(runs, requests, read(folder / "starts.csv", "starts"))
+
+
+def read(path: Path, table: str) -> list[Row]:
+    """One table; a file without the table's columns is refused by name."""
+    with path.open(encoding="utf-8", newline="") as handle:
+        reader = csv.DictReader(handle, strict=True)
+        lost = [name for name in COLUMNS[table] if name not in (reader.fieldnames or [])]
+        if lost:
+            raise ValueError(f"{path}: no {table} table: columns missing: {', '.join(lost)}")
+        return [{name: typed(name, text) for name, text in row.items()} for row in reader]
+
+
+def typed(name: str, text: str | None) -> Any:
+    if text is None or text == "":
+        return None
+    if name in TEXT:
+        return text
+    value = float(text)
+    return (
+        int(value) if value.is_integer() and "." not in text and "e" not in text.lower() else value
+    )

@@ -1,0 +1,54 @@
+"""Small texts of the config that mean numbers: targets (">= 20"), shares ("5%"), conditions.
+
+In: the text. Out: the value, or ValueError whose message says what is allowed.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from decodelab.vocabulary import NOT_SUPPORTED, OPERATORS, VERDICTS
+
+_TARGET = re.compile(r"^\s*(>=|<=|>|<)\s*(-?\d+(?:\.\d+)?)\s*(%?)\s*$")
+_SHARE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*%\s*$")
+_WHEN = re.compile(r"^\s*(\S+)\s+is\s+(not\s+)?([a-z_]+)\s*$")
+
+TARGET_FORM = "an operator (" + ", ".join(OPERATORS) + ') and a number, like ">= 20" or ">= 50%"'
+SHARE_FORM = "a share between 0 and 1, like 5% or 0.05"
+WHEN_FORM = '"<experiment> is <verdict>" or "<experiment> is not supported"'
+
+
+def target(text: str) -> dict[str, Any]:
+    found = _TARGET.match(text)
+    if not found:
+        raise ValueError(TARGET_FORM)
+    operator, number, percent = found.groups()
+    return {"op": operator, "value": float(number) / (100 if percent else 1)}
+
+
+def share(given: float | int | str) -> float:
+    """5% and 0.05 alike; a bare 5 is refused, since it would mean 500 %."""
+    if isinstance(given, str):
+        found = _SHARE.match(given)
+        if not found:
+            raise ValueError(SHARE_FORM)
+        return round(float(found.group(1)) / 100, 12)
+    if not 0 <= given <= 1:
+        raise ValueError(SHARE_FORM)
+    return float(given)
+
+
+def when(text: str) -> dict[str, Any]:
+    """`A is not supported` -> the experiment and the verdicts that let it go on."""
+    found = _WHEN.match(text)
+    if not found:
+        raise ValueError(WHEN_FORM)
+    experiment, negated, verdict = found.groups()
+    if verdict not in VERDICTS or (negated and verdict != "supported"):
+        raise ValueError(WHEN_FORM + "; verdicts: " + ", ".join(VERDICTS))
+    return {
+        "experiment": experiment,
+        "verdicts": list(NOT_SUPPORTED) if negated else [verdict],
+        "text": text,
+    }

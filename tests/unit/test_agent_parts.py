@@ -1,0 +1,217 @@
+"""Small parts of the host agent: processes, ports, HTTP calls, the engine's identity, argv."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cargo import identity, keeper, ports, procs, server_http
+from cargo.host_lock import HostLock
+from cargo.server_start import LogReader, server_env, word_after
+
+
+@pytest.fixture
+def sleeper(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with open(tmp_path / "log", "wb") as log:
+        env = {procs.MARK_ENV: "mark-1"}
+        child = subprocess.Popen(["/bin/sleep", "60"], env=env, stdout=log)
+    yield child
+    child.kill()
+    child.wait()
+
+
+def test_marks_find_by_environment_and_by_log(
+    sleeper: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    log = procs.file_id(str(tmp_path / "log"))
+    assert procs.marked(["mark-1"], None) == [sleeper.pid]
+    assert procs.marked(["mark"], None) == []  # a prefix is another mark
+    assert procs.marked(["other"], log) == [sleeper.pid]
+    assert procs.marked([], procs.file_id(str(tmp_path))) == []
+
+
+def test_children_with_and_without_the_kernels_list(sleeper: subprocess.Popen[bytes]) -> None:
+    assert sleeper.pid in procs.children(os.getpid())
+    assert sleeper.pid in procs._children_by_scan(os.getpid())
+    assert sleeper.pid in procs.descendants(os.getpid())
+
+
+def test_kill_until_gone(sleeper: subprocess.Popen[bytes]) -> None:
+    def find() -> list[procs.Proc]:
+        return procs.living([sleeper.pid])
+
+    killed, left = procs.kill_until_gone(find, lambda: None, 5.0)
+    assert (killed, left) == (1, []) and sleeper.wait() == -signal.SIGKILL
+    assert procs.identify(sleeper.pid) is None
+
+
+def test_who_owns_a_port() -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port = server.getsockname()[1]
+        assert ports.listeners(port) == []  # bound is not listening
+        server.listen()
+        assert ports.owner_among(port, [1, os.getpid()]) == os.getpid()
+        assert ports.owner_among(port, []) is None
+        assert ports.owner_of(port) == {"pid": os.getpid(), "uid": os.getuid()}
+    assert ports.owner_of(port) is None
+    assert ports.free_port() > 0
+
+
+@contextlib.contextmanager
+def answering(*answers: bytes) -> Iterator[str]:
+    """A server that sends each answer to one connection and keeps that open; yields its address."""
+    kept: list[socket.socket] = []
+
+    def serve() -> None:
+        for answer in answers:
+            conn, _ = server.accept()
+            kept.append(conn)
+            conn.recv(65536)
+            conn.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(5)
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        thread.join()
+        for conn in kept:
+            conn.close()
+
+
+def test_answers_end_by_their_own_length() -> None:
+    answers = (
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+        b"HTTP/1.1 503 Busy\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n12",
+    )
+    with answering(*answers) as url:
+        assert server_http.call(url, "GET", "/") == (200, b"ok")
+        assert server_http.call(url, "GET", "/") == (503, b"no")
+        with pytest.raises(server_http.ServerHttpError, match=r"no full answer within 0\.3 s"):
+            server_http.call(url, "GET", "/", timeout_s=0.3)
+
+
+def test_a_wait_for_an_answer_can_be_interrupted() -> None:
+    class Stop(Exception):
+        pass
+
+    def check() -> None:
+        raise Stop
+
+    with answering(b"") as url, pytest.raises(Stop):
+        server_http.call(url, "GET", "/", check=check)
+
+
+@pytest.mark.parametrize("url", ["https://h:1", "ftp://h", "nonsense", "http://h:port"])
+def test_addresses_that_cannot_be_used(url: str) -> None:
+    with pytest.raises((server_http.ServerHttpError, ValueError)):
+        server_http.address_of(url)
+
+
+def test_one_token_says_what_it_got() -> None:
+    answers = (
+        b'HTTP/1.1 404 No\r\nContent-Length: 5\r\n\r\n{"x"}',
+        b'HTTP/1.1 200 OK\r\nContent-Length: 16\r\n\r\n{"choices": [1]}',
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
+    )
+    with answering(*answers) as url:
+        said = [server_http.one_token(url, "m", 2.0, lambda: None) for _ in range(3)]
+    assert said == ['HTTP 404: {"x"}', None, "not a completion: {}"]
+
+
+def test_the_fingerprint_is_content_for_python_and_size_for_the_rest(tmp_path: Path) -> None:
+    root = tmp_path / "pkg"
+    (root / "__pycache__").mkdir(parents=True)
+    (root / "a.py").write_text("1")
+    (root / "k.so").write_bytes(b"12")
+    roots = {"pkg": [str(root)]}
+    first = identity.fingerprint(roots, [])
+    (root / "__pycache__" / "a.pyc").write_text("an import writes this")
+    (root / "k.so").write_bytes(b"21")
+    assert identity.fingerprint(roots, []) == first
+    copy = tmp_path / "elsewhere"
+    copy.mkdir()
+    (copy / "a.py").write_text("1")
+    (copy / "k.so").write_bytes(b"99")
+    assert identity.fingerprint({"pkg": [str(copy)]}, []) == first  # the place is not part of it
+    stamp = identity.stamp(roots, [])
+    (root / "a.py").write_text("2")
+    assert identity.stamp(roots, []) != stamp
+    changed = identity.fingerprint(roots, [])
+    (root / "k.so").write_bytes(b"123")
+    seen = {first, changed, identity.fingerprint(roots, []), identity.fingerprint({"pkg": []}, [])}
+    assert len(seen) == 4
+    assert identity.fingerprint({}, []) is None
+    assert identity.fingerprint({}, ["/no/such"]) not in (None, first)
+
+
+def test_the_probe_asks_the_servers_own_python(tmp_path: Path) -> None:
+    (tmp_path / "record.py").write_text("")  # a name that the cargo has too
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    found = identity.probe([sys.executable], env, str(empty), ["json", "record", "no_such"], [])
+    assert found["problem"] is None
+    assert found["roots"]["record"] == [str(tmp_path / "record.py")]
+    assert found["roots"]["no_such"] == []
+    assert found["identity"]["python"].startswith("3.")
+    missing = identity.probe(["/no/such"], env, str(empty), [], [])
+    assert missing["problem"] == "no python found behind /no/such"
+
+
+def test_the_python_behind_a_script(tmp_path: Path) -> None:
+    script = tmp_path / "serve"
+    script.write_text(f"#!{sys.executable} -E\n")
+    script.chmod(0o755)
+    assert identity.python_of(str(script), dict(os.environ)) == sys.executable
+    script.write_text("#!/bin/sh\n")
+    assert identity.python_of(str(script), dict(os.environ)) is None
+
+
+def test_words_after_a_flag() -> None:
+    assert word_after(["--port", "1", "--port=2"], "--port") == "2"
+    assert word_after(["--portal", "1"], "--port") is None
+    assert word_after(["--host"], "--host") is None
+
+
+def test_the_servers_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GONE", "1")
+    env = server_env({"server": {"env": {"GONE": None, "N": 4}}}, "id")
+    assert "GONE" not in env and env["N"] == "4" and env[procs.MARK_ENV] == "id"
+
+
+def test_log_lines_come_whole(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    reader = LogReader(str(log))
+    assert reader.lines() == []
+    log.write_bytes(b"one\ntw")
+    assert reader.lines() == ["one"]
+    with open(log, "ab") as f:
+        f.write("o ü\n".encode())
+    assert reader.lines() == ["two ü"]
+
+
+def test_the_host_lock_has_one_holder(tmp_path: Path) -> None:
+    first, second = HostLock(str(tmp_path / "l")), HostLock(str(tmp_path / "l"))
+    assert first.take({"owner": "a"}) and first.held
+    assert not second.take({"owner": "b"})
+    assert second.owner() == {"owner": "a"}
+    first.release()
+    assert second.take({"owner": "b"}) and second.owner() == {"owner": "b"}
+    second.release()
+
+
+def test_a_young_server_is_looked_at_often() -> None:
+    pauses = [keeper.refresh_pause(age) for age in (0, 3, 100)]
+    assert pauses == [0.1, 0.3, 1.0]

@@ -1,0 +1,152 @@
+"""Anomalies found by rule, and suspects ranked by evidence with the prior where evidence cannot order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sample_study import Study, request, run_record
+
+from decodelab import anomalies, bottleneck, vocabulary
+from decodelab.bottleneck import Known
+
+
+def found(study: Study, folder: Path) -> dict[str, dict[str, Any]]:
+    return {item["code"]: item for item in anomalies.find(study.plan, study.tables(folder))}
+
+
+def one_run(
+    folder: Path, requests: list[dict[str, Any]], **planned: Any
+) -> dict[str, dict[str, Any]]:
+    study = Study({"base": {"--max-num-seqs": 2}})
+    study.add("r", requests, **planned)
+    return found(study, folder)
+
+
+def test_first_request_dominates_ttft(tmp_path: Path) -> None:
+    cold = [request(0, ttft=6.0), request(1, ttft=1.0), request(2, ttft=1.0)]
+    item = one_run(tmp_path / "a", cold)["first_request_dominates_ttft"]
+    assert item["values"]["first"] == 6.0 and item["runs"] == ["r"]
+    assert "6.00s" in item["zh"] and "6.00s" in item["en"]
+    assert one_run(tmp_path / "b", [request(i, ttft=1.0 + 0.1 * i) for i in range(3)]) == {}
+    assert one_run(tmp_path / "c", cold, concurrency=2) == {}  # others waited beside it
+
+
+def test_queueing_beyond_max_num_seqs(tmp_path: Path) -> None:
+    study = Study({"base": {"--max-num-seqs": 2}})
+    study.add("c2", [request(i, ttft=0.9) for i in range(4)], concurrency=2)
+    study.add("c4", [request(i, ttft=0.9 if i < 2 else 50.0) for i in range(4)], concurrency=4)
+    item = found(study, tmp_path)["queueing_beyond_max_num_seqs"]
+    assert item["runs"] == ["c4"] and item["values"]["max_num_seqs"] == 2
+
+
+def test_several_tokens_per_event(tmp_path: Path) -> None:
+    burst = request()
+    burst["events"] = {
+        "t_s": [0.5, 1.0, 1.5],
+        "kind": ["content"] * 3,
+        "tokens": [1, 4, 4],
+        "t_user_s": [],
+    }
+    item = one_run(tmp_path, [burst])["several_tokens_per_event"]
+    assert item["values"]["share"] == 1.0
+
+
+def test_idle_accelerators_and_none_without_telemetry(tmp_path: Path) -> None:
+    study = Study()
+    study.add("r", [request()])
+    tables = study.tables(tmp_path)
+    assert anomalies.find(study.plan, tables) == []
+    tables.runs["r"].update(util_pct_mean_all=28.9, util_pct_max_all=100.0)
+    codes = [item["code"] for item in anomalies.find(study.plan, tables)]
+    assert codes == ["gpus_idle"]
+    tables.runs["r"].update(util_pct_mean_all=95.0)
+    assert anomalies.find(study.plan, tables) == []
+
+
+def test_invalid_runs_are_not_looked_at(tmp_path: Path) -> None:
+    study = Study()
+    cold = [request(0, ttft=9.0), request(1), request(2)]
+    study.add("r", None, data=run_record(cold, planned=5))
+    assert found(study, tmp_path) == {}
+
+
+def test_codes_are_those_of_the_vocabulary(tmp_path: Path) -> None:
+    text = Path(anomalies.__file__).read_text(encoding="utf-8")
+    assert all(f'"{code}"' in text for code in vocabulary.ANOMALIES)
+
+
+def suspect(name: str, prior: int, *rules: tuple[dict[str, Any] | None, str]) -> dict[str, Any]:
+    evidence = [
+        {"when": when, "effect": effect, "text": {"zh": "证", "en": "ev"}} for when, effect in rules
+    ]
+    return {"id": name, "title": {"zh": name, "en": name}, "prior": prior, "evidence": evidence}
+
+
+KNOWN = Known(
+    verdicts=[
+        {"id": "A_1.c1", "question": "A_1", "verdict": "refuted"},
+        {"id": "A_1.c2", "question": "A_1", "verdict": "supported"},
+    ],
+    experiments={"parser": "refuted", "A": "supported", "B": None},
+    anomalies=[{"code": "gpus_idle"}],
+    starts=[{"cause_class": "port_in_use"}],
+)
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        (None, True),
+        ({"experiment": "parser", "verdict": ["refuted"]}, True),
+        ({"experiment": "parser", "verdict": ["supported"]}, False),
+        ({"experiment": "B", "verdict": ["refuted"]}, False),
+        ({"experiment": "absent", "verdict": ["refuted"]}, False),
+        ({"question": "A_1", "verdict": ["supported"]}, True),
+        ({"question": "A_1.c1", "verdict": ["refuted"]}, True),
+        ({"anomaly": "gpus_idle", "verdict": None}, True),
+        ({"anomaly": "no_gain_from_concurrency"}, False),
+        ({"start_class": "port_in_use"}, True),
+        ({"start_class": "gpu_oom"}, False),
+        (
+            {"anomaly": "gpus_idle", "experiment": "parser", "verdict": ["supported"]},
+            False,
+        ),  # all must hold
+    ],
+)
+def test_conditions(condition: dict[str, Any] | None, expected: bool) -> None:
+    assert bottleneck.holds(condition, KNOWN) is expected
+
+
+def test_ranking_by_evidence_then_prior_and_the_excluded_last() -> None:
+    ranked = bottleneck.rank(
+        [
+            suspect("a", 1),
+            suspect("b", 2),
+            suspect("c", 3, ({"anomaly": "gpus_idle"}, "raise")),
+            suspect(
+                "d",
+                1,
+                ({"experiment": "parser", "verdict": ["refuted"]}, "exclude"),
+                ({"anomaly": "gpus_idle"}, "raise"),
+            ),
+            suspect("e", 4, ({"experiment": "A", "verdict": ["refuted"]}, "raise")),
+        ],
+        KNOWN,
+    )
+    assert [(r["id"], r["rank"], r["by"], r["excluded"]) for r in ranked] == [
+        ("c", 1, "evidence", False),
+        ("a", 2, "prior", False),
+        ("b", 3, "prior", False),
+        ("e", 4, "prior", False),
+        ("d", 5, "evidence", True),
+    ]
+    assert ranked[0]["evidence"][0]["weight"] == 1 and ranked[3]["evidence"] == []
+
+
+def test_steps_need_all_their_conditions() -> None:
+    step = {"id": "C", "title": {"zh": "做", "en": "do"}, "reason": {"zh": "因", "en": "why"}}
+    both = [{"anomaly": "gpus_idle"}, {"experiment": "parser", "verdict": ["supported"]}]
+    chosen = bottleneck.steps([{**step, "when": []}, {**step, "id": "D", "when": both}], KNOWN)
+    assert [(s["id"], s["en"], s["reason"]["en"]) for s in chosen] == [("C", "do", "why")]

@@ -1,0 +1,255 @@
+"""Figures: drawn from what is there, the same each time, and nothing stale beside them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from pathlib import Path
+
+import draw_figures
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+from matplotlib.text import Text
+
+from decodelab import (
+    figure_curve,
+    figure_grid,
+    figure_style,
+    figure_timeline,
+    figures,
+    findings,
+    words,
+)
+from decodelab.findings import Findings
+
+FIXTURE = Path(__file__).resolve().parents[1] / "golden" / "report" / "fixture"
+MONITOR = "decode_noparser_short_c2_t128_r4_monitor"
+FAILING = "decode_noparser_short_c4_t128_r4"
+SVG = "{http://www.w3.org/2000/svg}"
+
+Rows = list[dict[str, str]]
+
+
+def load(folder: Path = FIXTURE) -> Findings:
+    return findings.load(
+        folder / "plan.json", folder / "tables", folder / "verdicts.json", folder / "runs"
+    )
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(FIXTURE, tmp_path / "study"))
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("figures")
+    assert draw_figures.main(arguments(FIXTURE, folder)) == 0
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_open() -> object:
+    yield
+    plt.close("all")
+
+
+def arguments(study: Path, out: Path) -> list[str]:
+    tables = ["--plan", str(study / "plan.json"), "--tables", str(study / "tables")]
+    return [*tables, "--verdicts", str(study / "verdicts.json"), "--out", str(out)]
+
+
+def change_table(path: Path, change: Callable[[Rows], Rows]) -> None:
+    with path.open(encoding="utf-8", newline="") as handle:
+        reader = csv.DictReader(handle)
+        columns, rows = list(reader.fieldnames or []), list(reader)
+    with path.open("w", encoding="utf-8", newline="") as handle:
+        writer = csv.DictWriter(handle, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(change(rows))
+
+
+def texts(figure: Figure) -> list[str]:
+    """Every text that a figure shows."""
+    return [item.get_text() for item in figure.findobj(Text) if item.get_text()]
+
+
+def drawn_values(line: Line2D) -> list[float]:
+    return [float(value) for value in np.asarray(line.get_ydata())]
+
+
+def test_the_list_names_every_file(drawn: Path) -> None:
+    entries = figures.read_list(drawn)
+    assert [(entry["kind"], entry["experiment"]) for entry in entries] == [
+        ("curve", "concurrency"),
+        ("timeline", "concurrency"),
+        ("timeline", "telemetry"),
+        ("telemetry", "telemetry"),
+        ("grid", "D"),
+    ]
+    assert {entry["file"] for entry in entries} == {file.name for file in drawn.glob("*.svg")}
+    for entry in entries:
+        for kind in ("alt", "caption"):
+            assert set(entry[kind]) == set(words.LANGUAGES)
+            assert all(entry[kind].values())
+
+
+def test_every_figure_is_valid_and_holds_shapes(drawn: Path) -> None:
+    for entry in figures.read_list(drawn):
+        root = ElementTree.parse(drawn / entry["file"]).getroot()
+        assert root.tag == f"{SVG}svg"
+        assert len(list(root.iter(f"{SVG}path"))) > 20
+        assert not list(root.iter(f"{SVG}text")), "text must be outlines: it needs no font"
+
+
+def test_figures_are_the_same_each_time(drawn: Path, tmp_path: Path) -> None:
+    draw_figures.main(arguments(FIXTURE, tmp_path))
+    for file in drawn.iterdir():
+        assert (tmp_path / file.name).read_bytes() == file.read_bytes(), file.name
+    assert "dc:date" not in (tmp_path / "grid_D.svg").read_text(encoding="utf-8")
+
+
+def keep_experiments(study: Path, *names: str) -> None:
+    """Fewer figures: a drawing takes its second."""
+    plan = json.loads((study / "plan.json").read_text(encoding="utf-8"))
+    plan["experiments"] = {name: plan["experiments"][name] for name in names}
+    (study / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
+
+
+def test_nothing_stale_is_left_and_nothing_else_touched(study: Path, tmp_path: Path) -> None:
+    keep_experiments(study, "telemetry")
+    folder = tmp_path / "out" / "figures"
+    draw_figures.main(arguments(study, folder))
+    (folder / "curve_of_last_week.svg").write_text("<svg/>")
+    (folder / "notes.txt").write_text("mine")
+    (folder.parent / "other.svg").write_text("<svg/>")
+    change_table(study / "tables" / "telemetry.csv", lambda rows: [])
+    draw_figures.main(arguments(study, folder))
+    names = {file.name for file in folder.iterdir()}
+    assert f"telemetry_{MONITOR}.svg" not in names
+    assert "curve_of_last_week.svg" not in names
+    assert "notes.txt" in names and (folder.parent / "other.svg").exists()
+
+
+def test_no_data_no_figure(study: Path, tmp_path: Path) -> None:
+    keep_experiments(study, "concurrency", "telemetry", "D")
+    for name in ("requests", "telemetry", "runs"):
+        change_table(study / "tables" / f"{name}.csv", lambda rows: [])
+    draw_figures.main(arguments(study, tmp_path / "figures"))
+    kinds = {entry["kind"] for entry in figures.read_list(tmp_path / "figures")}
+    assert kinds == {"grid"}  # the grid's cells are in the plan: pending or refused
+    assert json.loads((tmp_path / "figures" / figures.LIST).read_text())["schema"] == figures.SCHEMA
+
+
+def test_the_curve_shows_target_ideal_and_units() -> None:
+    figure = figure_curve.draw(load(), "concurrency")
+    assert figure is not None
+    shown = texts(figure)
+    assert "target >= 20" in shown and "ideal (proportional)" in shown and "noparser" in shown
+    assert "SIMULATED" in shown
+    right = figure.axes[2]
+    assert [axes.get_ylabel() for axes in figure.axes] == ["tok/s"] * 3
+    rows = load().runs
+    total = [rows[f"decode_noparser_short_c{c}_t128_r4"]["output_tps_total"] for c in (1, 2, 4)]
+    assert drawn_values(right.lines[0]) == total
+    assert drawn_values(right.lines[1]) == [total[0], 2 * total[0], 4 * total[0]]
+
+
+def test_a_panel_without_values_is_left_out(study: Path) -> None:
+    def unknown(rows: Rows) -> Rows:
+        return [{**row, "e2e_tps_p10": ""} for row in rows]
+
+    change_table(study / "tables" / "runs.csv", unknown)
+    figure = figure_curve.draw(load(study), "concurrency")
+    assert figure is not None and len(figure.axes) == 2
+    assert "target >= 20" not in texts(figure)  # the target is one of the official rate
+
+
+def test_invalid_runs_are_not_drawn(study: Path) -> None:
+    def invalid(rows: Rows) -> Rows:
+        return [{**row, "validity": "invalid"} for row in rows]
+
+    change_table(study / "tables" / "runs.csv", invalid)
+    assert figure_curve.draw(load(study), "concurrency") is None
+
+
+def test_the_timeline_puts_requests_and_samples_on_one_axis() -> None:
+    figure = figure_timeline.draw_requests(load(), MONITOR)
+    assert figure is not None
+    bars, util, power = figure.axes
+    assert bars.get_shared_x_axes().joined(bars, power)
+    assert util.get_ylabel() == "GPU-Util (%)" and power.get_ylabel() == "power (W)"
+    assert "cap 250 W" in texts(figure)
+    first = load().requests[MONITOR][0]
+    waiting, decode = (patch for patch in bars.patches[:2] if isinstance(patch, Rectangle))
+    assert waiting.get_width() == pytest.approx(first["ttft_s"])
+    assert decode.get_x() == pytest.approx(first["ttft_s"])
+    assert decode.get_width() == pytest.approx(first["t_last_s"] - first["t_first_s"])
+
+
+def test_a_failed_request_looks_failed() -> None:
+    figure = figure_timeline.draw_requests(load(), FAILING)
+    assert figure is not None
+    assert "not ok" in texts(figure)
+    assert any("stream_error" in text for text in texts(figure))
+
+
+def test_a_run_without_times_has_no_timeline(study: Path) -> None:
+    def timeless(rows: Rows) -> Rows:
+        return [{**row, "t_start_s": ""} for row in rows]
+
+    change_table(study / "tables" / "requests.csv", timeless)
+    assert figure_timeline.draw_requests(load(study), MONITOR) is None
+    assert figure_timeline.draw_telemetry(load(study), MONITOR) is not None
+
+
+def test_samples_without_a_common_clock_are_drawn_by_their_number(study: Path) -> None:
+    def unrelated(rows: Rows) -> Rows:
+        return [{**row, "t_s": ""} for row in rows]
+
+    change_table(study / "tables" / "telemetry.csv", unrelated)
+    figure = figure_timeline.draw_telemetry(load(study), MONITOR)
+    assert figure is not None
+    assert "number of the SMI record" in texts(figure)
+    timeline = figure_timeline.draw_requests(load(study), MONITOR)
+    assert timeline is not None and len(timeline.axes) == 1
+
+
+def test_the_grid_tells_its_cells_apart() -> None:
+    figure = figure_grid.draw(load(), "D", "output_tps_total")
+    assert figure is not None
+    shown = texts(figure)
+    assert "cannot\nstart" in shown and "invalid" in shown and "15.2" in shown
+    hatches = [patch.get_hatch() for patch in figure.axes[0].patches]
+    assert hatches.count("////") == 1 and hatches.count("xx") == 1
+
+
+def test_a_variant_keeps_its_colour_through_a_study() -> None:
+    colours = figure_style.plan_colours(load().plan)
+    assert list(colours) == ["full_parser", "noparser", "flash"]
+    assert len(set(colours.values())) == 3
+    many = figure_style.colours([f"v{number}" for number in range(40)])
+    assert len(set(many.values())) == 40  # colour and marker together
+
+
+@pytest.mark.parametrize(
+    ("sources", "shown"),
+    [
+        (["simulated"], ["SIMULATED"]),
+        (["reconstructed"], ["RECONSTRUCTED"]),
+        (["simulated", "measured"], ["SIMULATED + MEASURED"]),
+        (["measured"], []),
+        ([], []),
+    ],
+)
+def test_the_banner_names_the_sources(sources: list[str], shown: list[str]) -> None:
+    figure = plt.figure()
+    figure_style.banner(figure, sources)
+    assert texts(figure) == shown

@@ -1,0 +1,423 @@
+"""Questions to verdicts: each kind, each guard, the overall rules, and what the 2026-07-14 figures must give."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sample_study import Study, compare, request, run_record
+
+from decodelab import judge, reasons
+
+ROOT = Path(__file__).parents[2]
+
+
+def requests(rate: float, n: int = 4, **more: Any) -> list[dict[str, Any]]:
+    return [request(i, start=20.0 * i, rate=rate, **more) for i in range(n)]
+
+
+def two_arms(
+    base: float, cand: float, starts: int = 1, flags: dict[str, dict[str, Any]] | None = None
+) -> Study:
+    study = Study(flags)
+    names: dict[str, list[str]] = {"base": [], "cand": []}
+    for k in range(1, starts + 1):
+        for variant, rate in (("base", base), ("cand", cand)):
+            name = f"{variant}_{k}"
+            study.add(name, requests(rate * (1 + 0.002 * k)), variant=variant, start=k)
+            names[variant].append(name)
+    study.ask(
+        "E",
+        {
+            "kind": "compare_variants",
+            "metric": "decode_rate",
+            "points": [compare(names["base"], names["cand"])],
+        },
+    )
+    return study
+
+
+def only(study: Study, folder: Path) -> dict[str, Any]:
+    found = judge.judge(study.plan, study.tables(folder))
+    assert len(found["verdicts"]) == 1
+    return found["verdicts"][0]
+
+
+def codes(verdict: dict[str, Any]) -> set[str]:
+    return {reason["code"] for reason in verdict["reasons"]}
+
+
+@pytest.mark.parametrize(
+    ("base", "cand", "starts", "expected"),
+    [
+        (8.74, 8.33, 1, "refuted"),
+        (10.0, 11.0, 1, "supported"),
+        (10.0, 10.45, 1, "inconclusive"),  # 4.5 %: the interval reaches beyond 5 %
+        (10.0, 10.3, 3, "refuted"),  # 3 %, well measured, is less than 5 %
+        (10.0, 10.8, 3, "supported"),
+    ],
+)
+def test_compare_variants(
+    tmp_path: Path, base: float, cand: float, starts: int, expected: str
+) -> None:
+    verdict = only(two_arms(base, cand, starts), tmp_path)
+    assert verdict["verdict"] == expected
+    assert verdict["effect"] == pytest.approx(cand / base - 1)
+    assert verdict["n_launches"] == [starts, starts] and verdict["n_requests"] == [
+        4 * starts,
+        4 * starts,
+    ]
+    assert ("one_launch" in codes(verdict)) == (starts == 1)
+    assert verdict["floor"] == 0.04 and verdict["floor_source"] == "field"
+
+
+def test_unit_of_inference_is_the_launch_not_the_request(tmp_path: Path) -> None:
+    """A hundred agreeing requests of one launch say no more about restarts than four."""
+    few, many = two_arms(10.0, 10.45), Study()
+    for variant, rate in (("base", 10.0), ("cand", 10.45)):
+        many.add(f"{variant}_1", requests(rate * 1.002, n=100), variant=variant)
+    many.plan["experiments"] = few.plan["experiments"]
+    a, b = only(few, tmp_path / "a"), only(many, tmp_path / "b")
+    assert a["interval"] == pytest.approx(b["interval"]) and b["verdict"] == "inconclusive"
+
+
+def test_an_arm_that_cannot_start_is_a_result_with_its_root_cause(tmp_path: Path) -> None:
+    study = Study()
+    study.add("base_1", requests(10.0))
+    study.add("cand_1", None, variant="cand")
+    study.refuse("cand", "ValueError: Multi-Step not supported")
+    study.ask(
+        "E",
+        {
+            "kind": "compare_variants",
+            "metric": "decode_rate",
+            "points": [compare(["base_1"], ["cand_1"])],
+        },
+    )
+    verdict = only(study, tmp_path)
+    assert verdict["verdict"] == "not_possible" and verdict["effect"] is None
+    assert (
+        "Multi-Step" in verdict["reasons"][0]["zh"] and "Multi-Step" in verdict["reasons"][0]["en"]
+    )
+
+
+def test_a_start_that_failed_for_the_hosts_sake_is_invalid(tmp_path: Path) -> None:
+    study = Study()
+    study.add("base_1", requests(10.0))
+    study.add("cand_1", None, variant="cand")
+    study.refuse("cand", "OSError: [Errno 98]", status="failed")
+    study.ask(
+        "E",
+        {
+            "kind": "compare_variants",
+            "metric": "decode_rate",
+            "points": [compare(["base_1"], ["cand_1"])],
+        },
+    )
+    verdict = only(study, tmp_path)
+    assert (verdict["verdict"], codes(verdict)) == ("invalid", {"start_invalid"})
+
+
+def test_not_measured_yet_is_invalid_and_says_so(tmp_path: Path) -> None:
+    study = Study()
+    study.add("base_1", requests(10.0))
+    study.add("cand_1", None, variant="cand")
+    study.ask(
+        "E",
+        {
+            "kind": "compare_variants",
+            "metric": "decode_rate",
+            "points": [compare(["base_1"], ["cand_1"])],
+        },
+    )
+    verdict = only(study, tmp_path)
+    assert (verdict["verdict"], codes(verdict)) == ("invalid", {"not_measured"})
+
+
+def changed(study: Study, name: str, **values: Any) -> None:
+    data = study.files[f"{name}.json"]
+    for r in data["requests"]:
+        r.update(values)
+
+
+def test_an_invalid_run_makes_the_question_invalid_and_a_suspect_one_is_named(
+    tmp_path: Path,
+) -> None:
+    study = two_arms(10.0, 11.0)
+    changed(study, "cand_1", n_events=500)
+    verdict = only(study, tmp_path / "a")
+    assert verdict["verdict"] == "supported" and verdict["suspect_runs"] == ["cand_1"]
+    study.index["runs"]["cand_1"].update(status="invalid", reasons=["server_died"])
+    verdict = only(study, tmp_path / "b")
+    assert (verdict["verdict"], codes(verdict)) == ("invalid", {"run_invalid"})
+    assert "cand_1" in verdict["reasons"][0]["en"] and "died" in verdict["reasons"][0]["en"]
+
+
+@pytest.mark.parametrize(
+    ("values", "code"),
+    [
+        ({"completion_tokens": 90}, "tokens_differ"),
+        ({"prompt_tokens": 400, "cached_tokens": 0}, "tokens_differ"),
+        ({"cached_tokens": 32}, "cache_state_differs"),
+    ],
+)
+def test_arms_that_differ_in_what_was_not_varied(
+    tmp_path: Path, values: dict[str, int], code: str
+) -> None:
+    study = two_arms(10.0, 11.0)
+    changed(study, "cand_1", n_events=10, **values)
+    verdict = only(study, tmp_path)
+    assert verdict["verdict"] == "invalid" and code in codes(verdict) and verdict["effect"] is None
+
+
+def test_sources_are_never_mixed(tmp_path: Path) -> None:
+    study = two_arms(10.0, 11.0)
+    study.files["cand_1.json"]["source"] = "simulated"
+    assert codes(only(study, tmp_path)) == {"sources_differ"}
+
+
+def test_an_arm_that_differs_in_steps_needs_token_counts(tmp_path: Path) -> None:
+    flags = {"base": {}, "cand": {"--num-scheduler-steps": 4}}
+    fine = only(two_arms(10.0, 11.0, flags=flags), tmp_path / "a")
+    assert fine["verdict"] == "supported"
+    study = two_arms(10.0, 11.0, flags=flags)
+    changed(study, "cand_1", n_first_delta=None)
+    assert codes(only(study, tmp_path / "b")) >= {"token_counts_needed"}
+
+
+def test_a_curve_gives_one_verdict_a_point_and_supported_wins(tmp_path: Path) -> None:
+    study = Study()
+    for c, rate in ((1, 10.0), (2, 12.0)):
+        study.add(f"b{c}", requests(10.0), concurrency=c)
+        study.add(f"c{c}", requests(rate), variant="cand", concurrency=c)
+    points = [compare([f"b{c}"], [f"c{c}"], concurrency=c) for c in (1, 2)]
+    study.ask(
+        "A",
+        {"kind": "compare_variants", "metric": "decode_rate", "points": points},
+        then={"supported": {"zh": "是", "en": "yes"}},
+    )
+    found = judge.judge(study.plan, study.tables(tmp_path))
+    assert [(v["id"], v["verdict"]) for v in found["verdicts"]] == [
+        ("A_1.c1", "refuted"),
+        ("A_1.c2", "supported"),
+    ]
+    assert found["experiments"]["A"]["verdict"] == "supported"
+    assert found["experiments"]["A"]["text"] == {"zh": "是", "en": "yes"}
+
+
+@pytest.mark.parametrize(
+    ("points", "expected"),
+    [
+        (["refuted", "supported", "invalid"], "supported"),
+        (["refuted", "inconclusive"], "refuted"),  # all decided points are refuted
+        (["refuted", "not_possible"], "refuted"),
+        (["inconclusive", "not_possible"], "inconclusive"),
+        (["not_possible", "invalid"], "not_possible"),
+        (["invalid"], "invalid"),
+        ([], None),
+    ],
+)
+def test_overall(points: list[str], expected: str | None) -> None:
+    assert judge.overall(points) == expected
+
+
+def test_later_questions_are_controls_unless_they_say_they_decide() -> None:
+    verdicts = [
+        {"question": "E_1", "verdict": "refuted"},
+        {"question": "E_2", "verdict": "supported"},
+    ]
+    experiment: dict[str, Any] = {"questions": [{"id": "E_1"}, {"id": "E_2"}]}
+    assert judge.summary(experiment, verdicts)["verdict"] == "refuted"
+    experiment["questions"] = [{"id": "E_1"}, {"id": "E_2", "decides": True}]
+    assert judge.summary(experiment, verdicts)["verdict"] == "supported"
+
+
+def alone(study: Study, runs: dict[str, list[str]], **question: Any) -> None:
+    study.ask("T", {"points": [{"variant": "base", "runs": runs}], "variant": "base", **question})
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ({"op": ">=", "value": 20.0}, "refuted"),
+        ({"op": ">=", "value": 5.0}, "supported"),
+        ({"op": ">=", "value": 9.6}, "inconclusive"),
+        ({"op": "<=", "value": 5.0}, "refuted"),
+    ],
+)
+def test_threshold(tmp_path: Path, target: dict[str, Any], expected: str) -> None:
+    study = Study()
+    study.add("r", requests(10.0))
+    alone(study, {"1": ["r"]}, kind="threshold", metric="e2e_tps_p10", target=target)
+    verdict = only(study, tmp_path)
+    assert verdict["verdict"] == expected
+    value = 101 / (0.5 + 10.0 + 0.01)
+    assert verdict["value"] == pytest.approx(value)
+    if target["op"] == ">=":
+        assert verdict["needed_effect"] == pytest.approx(target["value"] / value - 1)
+        assert verdict["interval"][0] <= verdict["effect"] <= verdict["interval"][1]
+
+
+@pytest.mark.parametrize(
+    ("expected", "word"),
+    [([80, 100], "refuted"), ([9, 11], "supported"), ([10.0, 12.0], "inconclusive")],
+)
+def test_level(tmp_path: Path, expected: list[float], word: str) -> None:
+    study = Study()
+    study.add("r", requests(10.0))
+    alone(study, {"1": ["r"]}, kind="level", metric="decode_rate", expected=expected)
+    assert only(study, tmp_path)["verdict"] == word
+
+
+def curve(folder: Path, rates: dict[int, float]) -> dict[str, Any]:
+    study = Study({"base": {"--max-num-seqs": 2}})
+    for c, rate in rates.items():
+        study.add(f"r{c}", [request(i, rate=rate) for i in range(c)], concurrency=c)
+    alone(
+        study,
+        {str(c): [f"r{c}"] for c in rates},
+        kind="scaling",
+        metric="output_tps_total",
+        smallest_effect=0.2,
+    )
+    return judge.judge(study.plan, study.tables(folder))
+
+
+def test_scaling_refuted_where_the_total_does_not_rise(tmp_path: Path) -> None:
+    found = curve(tmp_path, {1: 8.3, 2: 3.7, 4: 1.3})
+    verdict = found["verdicts"][0]
+    assert verdict["verdict"] == "refuted" and verdict["effect"] < 0
+    assert [p["concurrency"] for p in verdict["points"]] == [2, 4] and len(verdict["runs"]) == 3
+    assert {"no_gain_from_concurrency", "rate_falls_at_equal_batch"} <= {
+        a["code"] for a in found["anomalies"]
+    }
+
+
+def test_scaling_supported_where_it_rises(tmp_path: Path) -> None:
+    found = curve(tmp_path, {1: 8.3, 2: 8.0, 4: 7.9})
+    assert found["verdicts"][0]["verdict"] == "supported"
+    assert not {"no_gain_from_concurrency", "rate_falls_at_equal_batch"} & {
+        a["code"] for a in found["anomalies"]
+    }
+
+
+def test_could_it_explain_the_gap_to_the_target(tmp_path: Path) -> None:
+    study = two_arms(8.7, 8.3)
+    study.plan["experiments"]["E"]["questions"][0]["explains_gap_to"] = "e2e_tps_p10"
+    verdict = only(study, tmp_path)
+    assert verdict["needed_effect"] == pytest.approx(20 / (101 / (0.51 + 100 / (8.7 * 1.002))) - 1)
+    assert verdict["explains_gap"] is False
+
+
+def test_compare_workloads_within_one_launch_may_differ_in_tokens(tmp_path: Path) -> None:
+    study = Study()
+    study.add("short", requests(8.71), workload="short")
+    study.add("tool", requests(8.63, tokens=64), workload="tool")
+    point = {
+        **compare(["tool"], ["short"], cand="base"),
+        "baseline_workload": "tool",
+        "candidate_workload": "short",
+    }
+    study.ask("W", {"kind": "compare_workloads", "metric": "decode_rate", "points": [point]})
+    verdict = only(study, tmp_path)
+    assert verdict["verdict"] == "refuted" and (verdict["baseline"], verdict["candidate"]) == (
+        "tool",
+        "short",
+    )
+
+
+def test_logs_without_first_delta_counts_fall_back_in_both_arms_and_say_so(tmp_path: Path) -> None:
+    study = two_arms(8.74, 8.33)
+    changed(study, "cand_1", n_first_delta=None, decode_rate=None)
+    verdict = only(study, tmp_path)
+    assert verdict["verdict"] == "refuted" and "metric_substituted" in codes(verdict)
+    assert verdict["baseline_value"] == pytest.approx(
+        8.74 * 1.002 * 1.01
+    )  # decode_tps: N over the span
+
+
+def test_question_without_points_is_invalid_not_a_crash(tmp_path: Path) -> None:
+    study = Study()
+    study.ask("E", {"kind": "compare_variants", "metric": "decode_rate"})
+    assert codes(only(study, tmp_path)) == {"nothing_to_compare"}
+
+
+def test_gates(tmp_path: Path) -> None:
+    study = Study()
+    study.add("c1", requests(10.0))
+    study.add("c2", requests(5.0), concurrency=2)
+    found = judge.judge(study.plan, study.tables(tmp_path))["gates"]
+    assert {gate["run"] for gate in found} == {"c1"}  # a gate is read at the lowest concurrency
+    by = {gate["metric"]: gate for gate in found}
+    assert by["e2e_tps_p10"]["met"] is False and by["e2e_tps_p10"]["margin"] < 0
+    assert by["ttft_s_p90"]["met"] is True and by["ttft_s_p90"]["margin"] == pytest.approx(0.9)
+    assert by["success_rate"]["n"] == 4
+
+
+def test_a_run_without_a_success_meets_no_gate(tmp_path: Path) -> None:
+    study = Study()
+    study.add("r", None, data=run_record([{**request(), "outcome": "server_gone"}]))
+    found = judge.judge(study.plan, study.tables(tmp_path))["gates"]
+    assert found and all(gate["met"] is None for gate in found)
+
+
+def test_every_reason_speaks_both_languages() -> None:
+    import re
+
+    for code, (zh, en) in reasons.TEXTS.items():
+        assert set(re.findall(r"{(\w+)}", zh)) == set(re.findall(r"{(\w+)}", en)), code
+
+
+def test_command_line_writes_strict_json(tmp_path: Path) -> None:
+    study = two_arms(8.74, 8.33)
+    lost = {
+        **request(9),
+        "outcome": "timeout",
+        "t_first_s": None,
+        "t_last_s": None,
+        "t_end_s": None,
+    }
+    study.files["base_1.json"]["requests"].append(
+        lost
+    )  # an infinite adjusted percentile in the table
+    (tmp_path / "plan.json").write_text(json.dumps(study.plan))
+    study.write(tmp_path / "runs")
+    run = [
+        sys.executable,
+        ROOT / "scripts/aggregate.py",
+        "--plan",
+        "plan.json",
+        "--runs",
+        "runs",
+        "--out",
+        "tables",
+    ]
+    subprocess.run(run, check=True, timeout=60, cwd=tmp_path)
+    run = [
+        sys.executable,
+        ROOT / "scripts/judge.py",
+        "--plan",
+        "plan.json",
+        "--tables",
+        "tables",
+        "--out",
+        "v/verdicts.json",
+    ]
+    subprocess.run(run, check=True, timeout=60, cwd=tmp_path)
+    text = (tmp_path / "v" / "verdicts.json").read_text()
+    found = json.loads(text, parse_constant=lambda word: pytest.fail(word))
+    assert found["schema"] == "decodelab.verdicts/1"
+    assert set(found) == {
+        "schema",
+        "verdicts",
+        "experiments",
+        "anomalies",
+        "gates",
+        "bottleneck",
+        "next",
+        "actions",
+    }

@@ -1,0 +1,272 @@
+"""The load client's parts that need no server: arguments, scenarios, salt, stamps, writing."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import struct
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cargo import decode_microbench, endpoint, load, scenario, stamps
+
+CARGO = Path(decode_microbench.__file__).parent
+GOOD = [
+    "--base-url=http://127.0.0.1:9",
+    "--model=m",
+    "--scenario=short",
+    "--concurrency=1",
+    "--requests=1",
+    "--max-tokens=8",
+]
+
+
+def messages_text(body: bytes) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(body)["messages"]
+    return found
+
+
+def test_shipped_scenarios_are_what_they_promise() -> None:
+    assert scenario.shipped() == ["short", "tool"]
+    short, tool = scenario.load("short"), scenario.load("tool")
+    assert short["tools"] is None
+    names = [entry["function"]["name"] for entry in tool["tools"]]
+    assert len(names) == len(set(names)) == 29
+    for entry in tool["tools"]:
+        function = entry["function"]
+        assert entry["type"] == "function"
+        assert function["description"]
+        assert set(function["parameters"]["required"]) <= set(function["parameters"]["properties"])
+    # about 2,200 prompt tokens at four characters a token
+    characters = len(json.dumps(tool["tools"])) + len(tool["messages"][0]["content"])
+    assert 2100 <= characters / 4 <= 2300
+
+
+def test_the_salt_opens_the_prompt_and_has_one_length() -> None:
+    short = scenario.load("short")
+    bodies = [scenario.request_body(short, "m", 8, seed) for seed in ("1", "2", "1", "run-" * 50)]
+    first = [messages_text(body)[0] for body in bodies]
+    assert [message["role"] for message in first] == ["system"] * 4
+    assert first[0] == first[2] != first[1]
+    assert len({len(message["content"]) for message in first}) == 1
+    assert messages_text(bodies[0])[1:] == short["messages"]
+    assert messages_text(scenario.request_body(short, "m", 8, None)) == short["messages"]
+
+
+def test_the_salt_goes_before_a_system_message_of_the_scenario() -> None:
+    message = {"role": "system", "content": "Be brief."}
+    own = {"name": "x", "messages": [message]}
+    found = messages_text(scenario.request_body(own, "m", 8, "1"))
+    assert len(found) == 1
+    assert found[0]["content"] == scenario.salt("1") + "\nBe brief."
+    assert message["content"] == "Be brief."
+
+
+def test_keys_of_the_body() -> None:
+    tool = {**scenario.load("tool"), "tool_choice": "none", "chat_template_kwargs": {"a": False}}
+    body = json.loads(scenario.request_body(tool, "m", 8, "1", ignore_eos=False))
+    assert len(body["tools"]) == 29
+    assert body["tool_choice"] == "none"
+    assert body["chat_template_kwargs"] == {"a": False}
+    assert "ignore_eos" not in body
+    body = json.loads(scenario.request_body(scenario.load("short"), "m", 8, "1"))
+    assert not {"tools", "tool_choice", "chat_template_kwargs"} & set(body)
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        ("[]", "a JSON object expected"),
+        ("{", "not JSON"),
+        ('{"messages": []}', "messages"),
+        ('{"messages": [{"content": "a"}]}', "messages[0]"),
+        ('{"messages": [{"role": "user"}], "tools": {}}', "tools"),
+        ('{"messages": [{"role": "user"}], "mesages": 1}', "'mesages'"),
+    ],
+)
+def test_a_scenario_that_cannot_be_used(content: str, part: str, tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    path.write_text(content)
+    with pytest.raises(scenario.ScenarioError, match=part.replace("[", r"\[")):
+        scenario.load(str(path))
+
+
+BAD_LINES = [
+    (["--concurrency=0"], "at least 1"),
+    (["--requests=-1"], "at least 1"),
+    (["--max-tokens=x"], "invalid int"),
+    (["--timeout-total=nan"], "at least"),
+    (["--temperature=-1"], "at least 0"),
+    (["--extra-body=[]"], "a JSON object expected"),
+    (["--extra-body={"], "not JSON"),
+    (['--extra-body={"stream": false}'], "'stream' is set by the client"),
+    (['--extra-body={"stream_options": 1}'], "stream_options"),
+    (["--scenario=no-such"], "no-such"),
+    (["--base-url=127.0.0.1:8000"], "http://HOST:PORT expected"),
+    (["--base-url=http://127.0.0.1:99999"], "base-url"),
+    (["--base-url=https://127.0.0.1:8000"], "--http httpx"),
+    (["--base-url=http://192.0.2.1:8000"], "not on loopback"),
+    (["--base-url=http://me:secret@127.0.0.1:8000"], "no user or password"),
+    (["--api-key-env=LAB_NO_SUCH_KEY"], "LAB_NO_SUCH_KEY"),
+    (["--http=curl"], "invalid choice"),
+    (["--source=guessed"], "invalid choice"),
+    (["--out=/no/such/folder/f.json"], "no folder"),
+]
+
+
+@pytest.mark.parametrize(("line", "part"), BAD_LINES, ids=lambda value: str(value)[:40])
+def test_bad_arguments_end_with_2_and_say_why(
+    line: list[str], part: str, tmp_path: Path, capsys: Any
+) -> None:
+    out = tmp_path / "f.json"
+    try:
+        code = decode_microbench.main([*GOOD, f"--out={out}", *line])
+    except SystemExit as stopped:
+        code = stopped.code  # type: ignore[assignment]
+    assert code == 2
+    said = capsys.readouterr().err
+    assert part in said
+    assert "secret" not in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_httpx_missing_is_said_clearly(monkeypatch: Any, tmp_path: Path, capsys: Any) -> None:
+    monkeypatch.setattr(decode_microbench.httpx_client, "httpx", None)
+    assert decode_microbench.main([*GOOD, f"--out={tmp_path}/f.json", "--http=httpx"]) == 2
+    assert "httpx is not installed" in capsys.readouterr().err
+
+
+def test_nothing_written_ends_with_1(monkeypatch: Any, tmp_path: Path, capsys: Any) -> None:
+    out = tmp_path / "folder"
+    out.mkdir()  # a folder has that name: the file cannot take its place
+    assert decode_microbench.main([*GOOD, f"--out={out}"]) == 1
+    assert "--out" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_the_record_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    out = tmp_path / "f.json"
+    out.write_text("before")
+    with pytest.raises(ValueError, match="JSON"):
+        decode_microbench.write_whole(str(out), {"a": float("nan")})
+    assert out.read_text() == "before"
+    decode_microbench.write_whole(str(out), {"a": "汉"})
+    assert json.loads(out.read_text()) == {"a": "汉"}
+    assert [path.name for path in tmp_path.iterdir()] == ["f.json"]
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("http://127.0.0.1:8000", "/v1/chat/completions"),
+        ("http://127.0.0.1:8000/v1/", "/v1/chat/completions"),
+        ("http://localhost:8000/gateway", "/gateway/v1/chat/completions"),
+    ],
+)
+def test_base_url(url: str, path: str) -> None:
+    found = endpoint.resolve(url, "epoll")
+    assert found.path == path
+    assert found.port == 8000
+    assert found.address is not None
+
+
+def ancillary(wall_ns: int) -> bytes:
+    return struct.pack("@ll", wall_ns // 10**9, wall_ns % 10**9)
+
+
+def offset_with(points: list[tuple[int, int]]) -> stamps.MonotonicOffset:
+    found = stamps.MonotonicOffset()
+    found._at = [at for at, _ in points]
+    found._offset = [offset for _, offset in points]
+    return found
+
+
+SECOND = 10**9
+
+
+def test_a_stamp_is_converted_with_the_offset_of_its_time() -> None:
+    """The wall clock drifts by 1 ms a second against the monotonic one."""
+    clock = offset_with([(0, 1000 * SECOND), (SECOND, 1000 * SECOND + 10**6)])
+    wall = 1000 * SECOND + SECOND // 2 + 5 * 10**5
+    found = clock.convert(ancillary(wall), SECOND // 2)
+    assert found.kernel
+    assert abs(found.t_ns - SECOND // 2) <= 1
+    assert clock.steps == 0
+
+
+@pytest.mark.parametrize("step_s", [-3600, -1, 1, 3600])
+@pytest.mark.parametrize("stepped_before_it", [False, True])
+def test_a_step_of_the_wall_clock_moves_no_stamp(step_s: int, stepped_before_it: bool) -> None:
+    clock = offset_with([(0, 1000 * SECOND), (SECOND, (1000 + step_s) * SECOND)])
+    received = SECOND // 2
+    wall = received + (1000 + (step_s if stepped_before_it else 0)) * SECOND
+    found = clock.convert(ancillary(wall), received + 5000)
+    assert found == stamps.Stamp(received, True)
+    assert clock.steps == 1
+
+
+def test_a_stamp_that_cannot_be_right_is_not_used() -> None:
+    clock = offset_with([(0, 1000 * SECOND)])
+    user = 5 * SECOND
+    assert clock.convert(None, user) == stamps.Stamp(user, False)
+    assert clock.convert(b"", user) == stamps.Stamp(user, False)
+    assert clock.convert(ancillary(0), user) == stamps.Stamp(user, False)
+    # later than the read by more than the clocks' error
+    late = ancillary(1000 * SECOND + user + SECOND)
+    assert clock.convert(late, user) == stamps.Stamp(user, False)
+    # later by less: the read itself is the bound
+    close = ancillary(1000 * SECOND + user + 50_000)
+    assert clock.convert(close, user) == stamps.Stamp(user, True)
+
+
+def test_the_real_offset_is_right() -> None:
+    clock = stamps.MonotonicOffset()
+    wall, mono = time.time_ns(), time.monotonic_ns()
+    found = clock.convert(ancillary(wall), mono)
+    assert found.kernel
+    assert abs(found.t_ns - mono) < 5_000_000
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="kernel stamps are Linux's")
+def test_the_stamp_switch_leaves_nothing_open() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    switch = stamps.StampSwitch()
+    assert isinstance(switch.works, bool)
+    switch.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_without_kernel_stamps_the_users_are_taken(monkeypatch: Any) -> None:
+    monkeypatch.setattr(stamps, "ask_for_stamps", lambda sock: False)
+    switch = stamps.StampSwitch()
+    assert not switch.works
+    switch.close()
+
+
+def test_the_client_is_old_python_and_names_its_own_files() -> None:
+    for name in decode_microbench.FILES:
+        tree = ast.parse((CARGO / name).read_text(encoding="utf-8"), feature_version=(3, 9))
+        for node in ast.walk(tree):
+            modules = []
+            if isinstance(node, ast.Import):
+                modules = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                modules = [node.module]
+                if node.module == "cargo":
+                    own = [f"{alias.name}.py" for alias in node.names]
+                    assert set(own) <= set(decode_microbench.FILES), name
+            for module in modules:
+                root = module.split(".")[0]
+                known = root in sys.stdlib_module_names or root in ("cargo", "httpx")
+                assert known, (name, module)
+                if root == "httpx":
+                    assert name == "httpx_client.py"
+                if module.startswith("cargo."):
+                    assert module.split(".")[1] + ".py" in decode_microbench.FILES
+    assert len(decode_microbench.own_digest()) == 16
+    assert load.Limits._fields == ("connect", "first_token", "between_tokens", "total")

@@ -1,0 +1,393 @@
+"""The report: exact text of a small study, and what each part does when the data is otherwise."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import aggregate
+import import_raw
+import judge
+import pytest
+import write_report
+import yaml
+from markdown_it import MarkdownIt
+
+from decodelab import figures, findings, report, words
+from decodelab.findings import Findings, UnreadableInput
+from decodelab.study import open_study
+from decodelab.vocabulary import VERDICTS
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests" / "golden" / "report"
+FIXTURE = GOLDEN / "fixture"
+Rows = list[dict[str, str]]
+
+CHINESE = re.compile(r"[\u3400-\u9fff]")
+CURVE = {
+    "id": "curve_concurrency",
+    "kind": "curve",
+    "experiment": "concurrency",
+    "file": "curve_concurrency.svg",
+    "alt": {"zh": "曲线 [方括号]", "en": "a curve [in brackets]"},
+    "caption": {"zh": "并发曲线", "en": "the curve"},
+}
+
+
+def load(folder: Path = FIXTURE) -> Findings:
+    return findings.load(
+        folder / "plan.json", folder / "tables", folder / "verdicts.json", folder / "runs"
+    )
+
+
+def write(found: Findings, language: str = "zh") -> str:
+    return report.write(found, [CURVE], "figures", words.load(language))
+
+
+def section(text: str, heading: str) -> str:
+    """From a heading to the next of its level or above."""
+    start = text.index(heading)
+    level = len(heading) - len(heading.lstrip("#"))
+    rest = text[start + len(heading) :]
+    end = re.search(rf"^#{{1,{level}}} ", rest, re.MULTILINE)
+    return heading + (rest[: end.start()] if end else rest)
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    """A copy of the fixture that a test may change."""
+    return Path(shutil.copytree(FIXTURE, tmp_path / "study"))
+
+
+def change_json(path: Path, change: Callable[[Any], None]) -> None:
+    data = json.loads(path.read_text(encoding="utf-8"))
+    change(data)
+    path.write_text(json.dumps(data, ensure_ascii=False), encoding="utf-8")
+
+
+def change_table(path: Path, change: Callable[[Rows], Rows]) -> None:
+    with path.open(encoding="utf-8", newline="") as handle:
+        reader = csv.DictReader(handle)
+        columns, rows = list(reader.fieldnames or []), list(reader)
+    with path.open("w", encoding="utf-8", newline="") as handle:
+        writer = csv.DictWriter(handle, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(change(rows))
+
+
+# the whole text -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("language", "name"), [("zh", "report.md"), ("en", "report.en.md")])
+def test_the_report_is_this_text(language: str, name: str, tmp_path: Path) -> None:
+    """UPDATE_GOLDEN=1 writes the golden text anew; read the difference before you commit it."""
+    drawings = tmp_path / "figures"
+    drawings.mkdir()
+    (drawings / figures.LIST).write_text(json.dumps({"figures": [CURVE]}), encoding="utf-8")
+    given = ["--plan", str(FIXTURE / "plan.json"), "--tables", str(FIXTURE / "tables")]
+    given += ["--verdicts", str(FIXTURE / "verdicts.json"), "--figures", str(drawings)]
+    assert write_report.main([*given, "--language", language, "--out", str(tmp_path / name)]) == 0
+    text = (tmp_path / name).read_text(encoding="utf-8")
+    if os.environ.get("UPDATE_GOLDEN"):
+        (GOLDEN / name).write_text(text, encoding="utf-8")
+    assert text == (GOLDEN / name).read_text(encoding="utf-8")
+
+
+def test_no_chinese_in_the_english_report() -> None:
+    assert [line for line in write(load(), "en").splitlines() if CHINESE.search(line)] == []
+
+
+def test_both_languages_have_one_structure() -> None:
+    """The same headings, tables and lists, in the same order."""
+    parser = MarkdownIt("commonmark").enable("table")
+    zh, en = (
+        [token.type for token in parser.parse(write(load(), language)) if token.type != "inline"]
+        for language in words.LANGUAGES
+    )
+    assert zh == en
+
+
+def test_log_lines_stay_text() -> None:
+    html = MarkdownIt("commonmark").enable("table").render(write(load(), "en"))
+    line = "ValueError: `FLASH_ATTN` | &lt;script&gt;alert(1)&lt;/script&gt; is **not** supported"
+    assert f"<code>{line}</code>" in html
+    assert "<script" not in html
+
+
+def test_no_secret_is_printed() -> None:
+    for language in words.LANGUAGES:
+        text = write(load(), language)
+        assert "hf_secretsecret" not in text
+        assert "HF_TOKEN=***" in text
+
+
+# sentences follow verdicts ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verdict", VERDICTS)
+@pytest.mark.parametrize("language", words.LANGUAGES)
+@pytest.mark.parametrize("experiment", ["parser", "tools", "concurrency", "telemetry"])
+def test_every_verdict_changes_the_sentences(
+    study: Path, experiment: str, language: str, verdict: str
+) -> None:
+    def judged(data: Any) -> None:
+        data["experiments"][experiment]["verdict"] = verdict
+        for item in data["verdicts"]:
+            if item["experiment"] == experiment:
+                item["verdict"] = verdict
+
+    change_json(study / "verdicts.json", judged)
+    change_json(study / "plan.json", lambda data: data["experiments"][experiment]["then"].clear())
+    say = words.load(language)
+    found = load(study)
+    kind = found.verdicts_of(experiment)[0]["kind"]
+    text = write(found, language)
+    title = found.experiments[experiment]["title"][language]
+    own = section(text, f"### {found.experiments[experiment]['section']}. {title}")
+    assert say.say(f"explain.{kind}.{verdict}") in own
+    assert f"**{say.say(f'verdict.{verdict}')}**" in own
+    for other in VERDICTS:
+        if other != verdict:
+            assert say.say(f"explain.{kind}.{other}") not in own
+            assert f"**{say.say(f'verdict.{other}')}**" not in own
+
+
+def test_the_configs_text_for_the_verdict_comes_first(study: Path) -> None:
+    assert "parser 不是主因" in section(write(load(study)), "### 1. Parser-off 对照")
+
+    def supported(data: Any) -> None:
+        data["experiments"]["parser"]["verdict"] = "supported"
+
+    change_json(study / "verdicts.json", supported)
+    own = section(write(load(study)), "### 1. Parser-off 对照")
+    assert "parser 是主因。" in own and "parser 不是主因" not in own
+
+
+def test_an_experiment_without_a_verdict_says_so() -> None:
+    text = write(load(), "en")
+    assert "Experiments without a verdict yet: `late`" in section(text, "## 1. Summary")
+    assert "There are not enough results" in section(text, "### 6. not finished")
+
+
+@pytest.mark.parametrize(
+    ("explains", "needed", "said"),
+    [
+        (False, 1.3, "cannot explain the gap"),
+        (True, 1.3, "large enough to explain the gap"),
+        (None, 1.3, "cannot explain the gap"),  # the interval decides
+        (True, -0.9, None),  # the target is met: there is no gap
+        (None, None, None),
+    ],
+)
+def test_a_comparison_says_whether_it_explains_the_gap(
+    study: Path, explains: bool | None, needed: float | None, said: str | None
+) -> None:
+    def change(data: Any) -> None:
+        data["verdicts"][0].update(explains_gap=explains, needed_effect=needed)
+
+    change_json(study / "verdicts.json", change)
+    own = section(write(load(study), "en"), "### 1. Parsers off")
+    assert ("gap to the target" in own) is (said is not None)
+    assert said is None or said in own
+
+
+def test_the_summary_has_ten_lines_at_most(study: Path) -> None:
+    def many(data: Any) -> None:
+        data["anomalies"] *= 5
+
+    change_json(study / "verdicts.json", many)
+    lines = section(write(load(study), "en"), "## 1. Summary").strip().splitlines()[2:]
+    assert len(lines) == 10
+    assert lines[-1] == "- 10 more lines stand in section 3."
+    assert not any("first request" in line for line in lines)  # anomalies give way first
+    assert any("Parsers off: refuted" in line for line in lines)
+
+
+def test_bottleneck_says_what_ranks_it(study: Path) -> None:
+    own = section(write(load(), "en"), "## 4. Where the bottleneck is")
+    assert "1. Decode scheduling" in own and "ranked by: evidence" in own
+    assert "2. MoE kernels\n   - ranked by: prior (no measurement supports it)" in own
+    assert "- API and parsers — excluded" in own
+
+    def level(data: Any) -> None:
+        data["bottleneck"][1]["evidence"] = [{"zh": "甲", "en": "something", "weight": 1}]
+
+    change_json(study / "verdicts.json", level)
+    assert "prior (its evidence is level" in write(load(study), "en")
+
+
+# nothing unknown is a number ----------------------------------------------------------------------
+
+
+def without(rows: Rows, *columns: str) -> Rows:
+    return [{**row, **dict.fromkeys(columns, "")} for row in rows]
+
+
+@pytest.mark.parametrize("column", ["ttft_s_p90", "decode_tps_p10", "output_tps_total", "n_ok"])
+def test_a_missing_value_is_a_dash(study: Path, column: str) -> None:
+    change_table(study / "tables" / "runs.csv", lambda rows: without(rows, column))
+    own = section(write(load(study), "en"), "### 5. Hardware utilisation")
+    row = {
+        "ttft_s_p90": r"\| TTFT P90 [^|]*\| — \|",
+        "decode_tps_p10": r"\| Output TPS P10 [^|]*\| — \|",
+        "output_tps_total": r"\| total Output TPS [^|]*\| — \|",
+        "n_ok": r"\| attempted / ok / not started [^|]*\| 4 / — / 0 · 1 \|",
+    }[column]
+    assert re.search(row, own)
+
+
+def test_a_dash_has_its_reason(study: Path) -> None:
+    assert "`—`: neither server nor client gave it." in write(load(), "en")
+
+    def imported(rows: Rows) -> Rows:
+        return [{**row, "source": "reconstructed"} for row in rows]
+
+    change_table(study / "tables" / "runs.csv", imported)
+    text = write(load(study), "en")
+    assert "`—`: the raw record does not hold it." in text
+    assert "`—`: neither server nor client gave it." not in text
+
+
+def test_an_invalid_run_shows_no_figures() -> None:
+    own = section(write(load(), "en"), "### Experiment D: a small grid")
+    row = next(line for line in own.splitlines() if line.startswith("| — | 2 | off"))
+    assert row == "| — | 2 | off | — | — | — | — | invalid |"
+    assert "the run is invalid and its figures are not used" in own
+
+
+def test_failures_are_counted_beside_the_percentiles(study: Path) -> None:
+    def broken(rows: Rows) -> Rows:
+        for row in rows:
+            if row["run"].endswith("_monitor"):
+                row.update(n_ok="3", success_rate="0.75")
+                row.update(adj_ttft_s_p90="inf", adj_e2e_tps_p10="0.0", adj_decode_tps_p10="0.0")
+        return rows
+
+    change_table(study / "tables" / "runs.csv", broken)
+    own = section(write(load(study), "en"), "### 5. Hardware utilisation")
+    assert "| success rate | 75% |" in own
+    assert "| attempted / ok / not started · starts | 4 / 3 / 0 · 1 |" in own
+    assert re.search(r"\| TTFT P90 \(failures counted\) [^|]*\| ∞ \|", own)
+
+
+def test_a_clock_that_ends_with_the_stream_is_marked(study: Path) -> None:
+    note = "The raw record has no time of the last delta"
+    assert note not in write(load(), "en")
+
+    def stream_end(rows: Rows) -> Rows:
+        return [{**row, "decode_end": "stream_end"} for row in rows]
+
+    change_table(study / "tables" / "requests.csv", stream_end)
+    assert note in write(load(study), "en")
+
+
+def test_mixed_sources_are_labelled(study: Path) -> None:
+    def mixed(rows: Rows) -> Rows:
+        for row in rows:
+            if row["variant"] == "full_parser":
+                row["source"] = "measured"
+        return rows
+
+    change_table(study / "tables" / "runs.csv", mixed)
+    text = write(load(study), "en")
+    assert "Every table and figure names its source" in text
+    own = section(text, "### 1. Parsers off")
+    assert "| metric | full parser · MEASURED | `noparser` · suspect · SIMULATED |" in own
+    assert "| metric | `short` | `tool` |" in section(text, "### 2. 29 tools")
+
+
+def test_a_study_without_any_run_is_a_report_too(study: Path) -> None:
+    for name in ("runs", "requests", "telemetry", "starts"):
+        change_table(study / "tables" / f"{name}.csv", lambda rows: [])
+    shutil.rmtree(study / "runs")
+    nothing: dict[str, Any] = {
+        "verdicts": [],
+        "experiments": {},
+        "anomalies": [],
+        "gates": [],
+        "next": [],
+    }
+    change_json(study / "verdicts.json", lambda data: data.update(nothing, bottleneck=[]))
+    for language in words.LANGUAGES:
+        text = write(load(study), language)
+        assert words.load(language).say("banner.none") in text
+        assert "NaN" not in text and "None" not in text and "nan" not in text
+
+
+def test_pending_runs_are_listed_with_their_reason() -> None:
+    own = section(write(load(), "en"), "### Annex F: runs without a result")
+    assert "| `decode_noparser_short_c8_t128_r8` | `noparser` | not run yet |" in own
+    assert "| `decode_flash_short_c1_t128_r3` | `flash` | this variant cannot start |" in own
+
+
+def test_every_run_is_traced_to_its_file() -> None:
+    own = section(write(load(), "en"), "### Annex E: where the figures come from")
+    index = json.loads((FIXTURE / "runs" / "decode_runs.json").read_text(encoding="utf-8"))
+    for name, entry in index["runs"].items():
+        assert f"| `{name}.json` | `{entry['sha256'][:16]}` | `{entry['start_id']}` |" in own
+
+
+def test_a_stranger_among_the_inputs_is_refused(study: Path) -> None:
+    change_json(study / "plan.json", lambda data: data.update(schema="something/9"))
+    with pytest.raises(UnreadableInput, match=r"plan\.json: schema is 'something/9', wanted"):
+        load(study)
+
+
+# the report of 2026-07-14 -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def replayed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The Chinese report of the replay study, made by the workflow's own steps."""
+    folder = tmp_path_factory.mktemp("replay")
+    plan = folder / "plan.json"
+    study = open_study([str(ROOT / "config" / "2026-07-14-decode.yaml")], {}, ROOT)
+    plan.write_text(json.dumps(study.plan), encoding="utf-8")
+    import_raw.main(["--plan", str(plan), "--out-dir", str(folder / "runs")])
+    given = ["--plan", str(plan), "--tables", str(folder / "tables")]
+    aggregate.main(["--plan", str(plan), "--runs", str(folder / "runs"), "--out", given[-1]])
+    judge.main([*given, "--out", str(folder / "verdicts.json")])
+    return write(load(folder))
+
+
+PRINTED = yaml.safe_load(
+    (ROOT / "tests" / "golden" / "2026-07-14-figures.yaml").read_text(encoding="utf-8")
+)["figures"]
+HEADINGS = {
+    "一": "## 一、",
+    "二": "## 二、",
+    "三.1": "### 1. ",
+    "三.2": "### 2. ",
+    "三.3": "### 3. ",
+    "三.4": "### 4. ",
+    "三.5": "### 5. ",
+}
+ELSEWHERE = {"平均只有约 29%"}  # round figures that our report has in another section
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [figure for figure in PRINTED if figure["printed"] != "True"],
+    ids=lambda f: f"{f['section']} {f['text']}",
+)
+def test_the_replay_prints_every_figure_of_the_original(
+    figure: dict[str, str], replayed: str
+) -> None:
+    """In the section where the original has it; sections four to six may quote from any."""
+    heading = HEADINGS.get(figure["section"])
+    anywhere = heading is None or figure["text"] in ELSEWHERE
+    own = replayed if heading is None or anywhere else section(replayed, heading)
+    digits = re.escape(figure["printed"])
+    assert re.search(rf"(?<![\d.]){digits}(?![\d.]*\d)", own), own
+
+
+def test_the_replay_says_that_it_is_reconstructed(replayed: str) -> None:
+    assert "> **RECONSTRUCTED（重建）**" in replayed
+    assert "MEASURED" not in replayed and "SIMULATED" not in replayed
+    assert "日期：2026-07-14" in replayed
