@@ -1,4 +1,4 @@
-"""Records read and tables made: figures from times, given figures where times are null, validity, and the dictionary."""
+"""Records read and tables made: figures from times, given ones where times are null, validity."""
 
 from __future__ import annotations
 
@@ -132,7 +132,8 @@ def test_goodput_counts_requests_that_meet_every_limit(tmp_path: Path) -> None:
 
 
 def test_queue_time_from_the_servers_own_histogram(tmp_path: Path) -> None:
-    text = 'vllm:request_queue_time_seconds_sum{engine="0"} %s\nvllm:request_queue_time_seconds_count{engine="0"} %s\nvllm:request_queue_time_seconds_created{engine="0"} 5\n'
+    name = "vllm:request_queue_time_seconds"
+    text = f'{name}_sum{{e="0"}} %s\n{name}_count{{e="0"}} %s\n{name}_created{{e="0"}} 5\n'
     (tmp_path / "metrics_before.txt").write_text(text % (1.0, 10.0))
     (tmp_path / "metrics_after.txt").write_text(text % (5.0, 14.0))
     assert records.queue_seconds(tmp_path) == pytest.approx(1.0)
@@ -163,6 +164,12 @@ def test_every_table_is_held_to_the_dictionary(tmp_path: Path) -> None:
     assert back.starts[0]["root_cause"] == "ValueError: no"
 
 
+def test_a_column_without_a_unit_is_text_or_a_number_of_something() -> None:
+    """numbers_or_text: the reader of the tables must know which columns are words."""
+    plain = {n for columns in stats.COLUMNS.values() for n, c in columns.items() if not c.unit}
+    assert plain - tables.TEXT == {"start", "index", "gpu", "record", "line"}
+
+
 def test_every_column_has_a_meaning_and_a_name_that_agrees_with_its_unit() -> None:
     for table, columns in stats.COLUMNS.items():
         for name, column in columns.items():
@@ -189,7 +196,7 @@ def test_a_file_that_is_no_record_is_named(tmp_path: Path, text: str) -> None:
 
 
 def test_a_folder_without_an_index_says_what_was_looked_for(tmp_path: Path) -> None:
-    with pytest.raises(records.UnreadableRecord, match="decode_runs.json"):
+    with pytest.raises(records.UnreadableRecord, match=r"decode_runs\.json"):
         records.load_index(tmp_path)
 
 

@@ -1,0 +1,163 @@
+"""What the events of a chat completion stream mean.
+
+In:  whole SSE events, in order.
+Out: for each its kind (record.EVENT_KINDS) and, where the stream says so, its token count; and over
+     the stream the finish reason, the usage, the first error and whether [DONE] came.
+
+Tokens are never guessed from the number of events. An event's own count is known in two cases: the
+server sends `token_ids` with it, or a running `usage` with every output-bearing event up to it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, List, NamedTuple, Optional
+
+from cargo.record import OUTPUT_KINDS
+from cargo.sse import Event
+
+_MESSAGE_LIMIT = 2000
+
+
+class StreamError(NamedTuple):
+    kind: str
+    status: Optional[int]
+    message: str
+
+
+class Meaning:
+    """The running sense of one stream: call `take` with each event."""
+
+    def __init__(self) -> None:
+        self.finish_reason: Optional[str] = None
+        self.usage: Optional[Dict[str, Any]] = None
+        self.error: Optional[StreamError] = None
+        self.done = False
+        self.kinds: List[str] = []
+        self.tokens: List[Optional[int]] = []
+        self.n_output = 0
+        self.n_first_delta = 1  # one token, unless the stream says otherwise
+        self._arrived = 0  # tokens known to have arrived
+        self._usage_each = True  # every output-bearing event so far came with a usage
+
+    def take(self, event: Event) -> str:
+        """Note one event; returns its kind."""
+        count: Optional[int] = None
+        if event.data == b"[DONE]":
+            kind = "done"
+            self.done = True
+        else:
+            kind, count = self._take_json(event)
+        if kind in OUTPUT_KINDS:
+            self.n_output += 1
+            if self.n_output == 1 and count is not None and self._arrived > 0:
+                self.n_first_delta = self._arrived
+        self.kinds.append(kind)
+        self.tokens.append(count)
+        return kind
+
+    def _take_json(self, event: Event) -> Any:
+        try:
+            # json does not look at line separators; a broken byte must not hide the event
+            body = json.loads(event.data.decode("utf-8", "replace"))
+        except ValueError:
+            kind = "error_event" if event.name == "error" else "not_json"
+            self._note_error(kind, None, event.data.decode("utf-8", "replace"))
+            return "error", None
+        error = find_error(body, named_error=event.name == "error")
+        if error is not None:
+            self._note_error(*error)
+            return "error", None
+        if not isinstance(body, dict):
+            return "other", None
+        return self._take_chunk(body)
+
+    def _note_error(self, kind: str, status: Optional[int], message: str) -> None:
+        if self.error is None:
+            self.error = StreamError(kind, status, message[:_MESSAGE_LIMIT])
+
+    def _take_chunk(self, body: Dict[str, Any]) -> Any:
+        usage = body.get("usage")
+        if isinstance(usage, dict):
+            self.usage = usage
+        choices = [choice for choice in body.get("choices") or [] if isinstance(choice, dict)]
+        if not choices:
+            return ("usage" if isinstance(usage, dict) else "other"), None
+        kinds = []
+        for choice in choices:
+            if choice.get("finish_reason") is not None:
+                self.finish_reason = str(choice["finish_reason"])
+            kinds.append(_delta_kind(choice.get("delta")))
+        kind = next((k for k in kinds if k in OUTPUT_KINDS), kinds[0])
+        return kind, self._count(choices, usage, kind)
+
+    def _count(self, choices: List[Dict[str, Any]], usage: Any, kind: str) -> Optional[int]:
+        """Tokens that came with this event, where the stream says so."""
+        total = usage.get("completion_tokens") if isinstance(usage, dict) else None
+        ids = [
+            choice["token_ids"] for choice in choices if isinstance(choice.get("token_ids"), list)
+        ]
+        count: Optional[int] = None
+        if ids:
+            count = sum(len(found) for found in ids)
+        elif isinstance(total, int) and self._usage_each:
+            count = total - self._arrived
+        if not isinstance(total, int) and kind in OUTPUT_KINDS:
+            self._usage_each = False
+        if count is not None:
+            self._arrived += count
+        return count
+
+
+def _delta_kind(delta: Any) -> str:
+    if not isinstance(delta, dict):
+        return "empty"
+    if delta.get("content"):
+        return "content"
+    # some versions send the same reasoning under both names: it is one delta all the same
+    if delta.get("reasoning") or delta.get("reasoning_content"):
+        return "reasoning"
+    calls = list(delta.get("tool_calls") or [])
+    functions = [call.get("function") for call in calls if isinstance(call, dict)]
+    functions.append(delta.get("function_call"))
+    for function in functions:
+        if isinstance(function, dict) and (function.get("name") or function.get("arguments")):
+            return "tool"
+    return "role" if delta.get("role") else "empty"
+
+
+def find_error(body: Any, named_error: bool = False) -> Optional[StreamError]:
+    """The error in a JSON body: {"error": ...}, {"object": "error"}, or an `event: error`."""
+    if isinstance(body, dict):
+        inner = body.get("error")
+        if inner:
+            return StreamError("error", *_status_and_message(inner))
+        if body.get("object") == "error":
+            return StreamError("object_error", *_status_and_message(body))
+    if named_error:
+        return StreamError("error_event", *_status_and_message(body))
+    return None
+
+
+def _status_and_message(inner: Any) -> Any:
+    if not isinstance(inner, dict):
+        return None, inner if isinstance(inner, str) else json.dumps(inner, ensure_ascii=False)
+    message = inner.get("message", inner.get("detail"))
+    if not isinstance(message, str):
+        message = json.dumps(inner if message is None else message, ensure_ascii=False)
+    code = inner.get("code")
+    return (code if isinstance(code, int) and not isinstance(code, bool) else None), message
+
+
+def error_message(body: bytes) -> str:
+    """The message in an HTTP error's body: nested, flat, {"detail"}, or the text itself."""
+    text = body.decode("utf-8", "replace").strip()
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return text[:_MESSAGE_LIMIT]
+    if isinstance(found, dict):
+        inner = found.get("error") or found
+        message = _status_and_message(inner)[1]
+        return str(message)[:_MESSAGE_LIMIT]
+    return text[:_MESSAGE_LIMIT]

@@ -1,0 +1,361 @@
+"""The client's hot path: one thread, one epoll loop, kernel receive stamps.
+
+In:  a RunState (load, exchanges to fill).
+Out: the same exchanges, filled with reads and stamps; nothing is decoded while the run lasts,
+     except where an end is odd or a time limit has passed.
+
+Closed loop: `concurrency` requests are open at any time until none is left. Each request has its
+own connection, opened before its clock starts: t0 is read just before the send that hands over the
+request's last byte, so neither our own queue nor connecting is in any figure.
+
+Ends that concern the whole run: a connection that breaks while nothing listens any more means the
+server is gone; a time limit that passes while no stream receives a byte means it has stalled. In
+both cases no further request is begun.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import select
+import socket
+import time
+from collections import deque
+from typing import Deque, Dict, List, Optional, Tuple
+
+from cargo import stamps, wire
+from cargo.exchange import BROKEN, CLIENT, EOF, SERVER_GONE, TIMEOUT, WHOLE, Exchange, Read
+from cargo.load import TICK_S, Load, RunState, listens
+
+_READ_SIZE = 64 * 1024
+_LINGER_NS = 250_000_000  # after [DONE] or an error event: wait this long for the proper end
+_GONE_CHECK_NS = 150_000_000  # after a broken connection: look again whether anything listens
+_GONE_GRACE_NS = 1_000_000_000  # once the server is gone: time for the other streams to end
+_TICK_NS = round(TICK_S * 1e9)
+_OFFSET_NS = 1_000_000_000
+_FAR_NS = 1 << 62
+
+# Inside JSON text these cannot occur: line ends and quotes are escaped there. A hit is only a hint,
+# confirmed by decoding before anything follows from it.
+_TERMINAL = re.compile(
+    rb'(?:^|[\r\n])data: ?\[DONE\][\r\n]|"error"\s*:\s*[^n\s]|"object"\s*:\s*"error"|event: ?error'
+)
+
+
+class _Stream:
+    """An exchange that is open: its socket and how far it has come."""
+
+    __slots__ = ("connecting", "deadline_ns", "exchange", "lingering", "response", "sock", "unsent")
+
+    def __init__(self, exchange: Exchange, sock: socket.socket, request: bytes) -> None:
+        self.exchange = exchange
+        self.sock = sock
+        self.response = wire.Response()
+        self.unsent: Optional[memoryview] = memoryview(request)
+        self.connecting = True
+        self.deadline_ns = _FAR_NS  # when to look at the time limits next
+        self.lingering = False
+
+
+class EpollClient:
+    def __init__(self, state: RunState) -> None:
+        load: Load = state.load
+        self._state = state
+        self._load = load
+        host = load.endpoint.host
+        host = f"[{host}]" if ":" in host else host
+        self._request = wire.request_bytes(
+            "POST", f"{host}:{load.endpoint.port}", load.endpoint.path, load.headers, load.body
+        )
+        limits = load.limits
+        self._connect_ns = round(limits.connect * 1e9)
+        self._first_ns = round(limits.first_token * 1e9)
+        self._between_ns = round(limits.between_tokens * 1e9)
+        self._total_ns = round(limits.total * 1e9)
+        self._epoll = select.epoll()
+        self._streams: Dict[int, _Stream] = {}
+        self._pending: Deque[Exchange] = deque()
+        self._checks: List[Tuple[int, Exchange]] = []  # broken connections to look at again
+        self._next_deadline_ns = _FAR_NS
+        self._gone_ns = _FAR_NS
+        self._stop_signal = False
+
+    def interrupt(self) -> None:
+        """Called by a signal handler: end the run at the next tick."""
+        self._stop_signal = True
+
+    def run(self) -> None:
+        switch = stamps.StampSwitch()
+        self._state.kernel_stamps = switch.works
+        try:
+            for phase in self._state.phases:
+                if not self._state.stopping:
+                    self._run_phase(phase)
+        finally:
+            for stream in list(self._streams.values()):
+                self._end(stream, CLIENT, "internal", "the client failed", settle=False)
+            self._epoll.close()
+            switch.close()
+
+    def _run_phase(self, phase: List[Exchange]) -> None:
+        self._pending.extend(phase)
+        self._fill_slots()
+        now = time.monotonic_ns()
+        tick_ns = now + _TICK_NS
+        offset_ns = now + _OFFSET_NS
+        while self._streams or self._checks:
+            wait_s = max(0, tick_ns - time.monotonic_ns()) / 1e9
+            for fd, _mask in self._epoll.poll(wait_s):
+                stream = self._streams.get(fd)
+                if stream is not None:
+                    if stream.unsent is None:
+                        self._read(stream)
+                    else:
+                        self._write(stream)
+            now = time.monotonic_ns()
+            if now >= tick_ns:
+                self._state.late_ns.append(now - tick_ns)
+                self._tick(now)
+                if now >= offset_ns:
+                    self._state.offset.measure()
+                    offset_ns = now + _OFFSET_NS
+                tick_ns = time.monotonic_ns() + _TICK_NS
+        self._pending.clear()
+
+    # -- opening ----------------------------------------------------------------------------
+
+    def _fill_slots(self) -> None:
+        while (
+            self._pending
+            and not self._state.stopping
+            and len(self._streams) + len(self._checks) < self._load.concurrency
+        ):
+            self._open(self._pending.popleft())
+
+    def _open(self, exchange: Exchange) -> None:
+        assert self._load.endpoint.address is not None
+        family, address = self._load.endpoint.address
+        exchange.begun_ns = time.monotonic_ns()
+        try:
+            sock = socket.socket(family, socket.SOCK_STREAM)
+        except OSError as problem:  # out of file descriptors: ours, not the server's
+            exchange.end(CLIENT, exchange.begun_ns, "socket", str(problem))
+            self._state.finished(exchange)
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._state.kernel_stamps:
+            stamps.ask_for_stamps(sock)
+        stream = _Stream(exchange, sock, self._request)
+        code = sock.connect_ex(address)
+        self._streams[sock.fileno()] = stream
+        self._epoll.register(sock.fileno(), select.EPOLLOUT)
+        if code not in (0, errno.EINPROGRESS):
+            self._break(stream, code)
+            return
+        total = exchange.begun_ns + min(self._connect_ns, self._total_ns)
+        self._set_deadline(stream, total)
+
+    def _write(self, stream: _Stream) -> None:
+        """Connected, or room to send: send on; when all is handed over the clock has started."""
+        exchange = stream.exchange
+        if stream.connecting:
+            code = stream.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code:
+                self._break(stream, code)
+                return
+            stream.connecting = False
+            exchange.connected_ns = time.monotonic_ns()
+            self._state.connected_once = True
+        assert stream.unsent is not None
+        while stream.unsent:
+            before_ns = time.monotonic_ns()
+            try:
+                sent = stream.sock.send(stream.unsent)
+            except BlockingIOError:
+                return
+            except OSError as problem:
+                # the reply to a request that was not wanted whole may be there all the same
+                stream.unsent = None
+                exchange.sent_ns = before_ns
+                self._epoll.modify(stream.sock.fileno(), select.EPOLLIN)
+                self._read(stream, problem.errno)
+                return
+            exchange.sent_ns = before_ns
+            stream.unsent = stream.unsent[sent:]
+        stream.unsent = None
+        assert exchange.sent_ns is not None
+        self._epoll.modify(stream.sock.fileno(), select.EPOLLIN)
+        soonest = exchange.sent_ns + min(self._first_ns, self._between_ns)
+        self._set_deadline(stream, min(soonest, self._total_deadline(stream)))
+
+    # -- reading ----------------------------------------------------------------------------
+
+    def _read(self, stream: _Stream, failed: Optional[int] = None) -> None:
+        """One read: stamp it, keep it, and look whether the stream is at its end."""
+        try:
+            data, ancillary, _flags, _address = stream.sock.recvmsg(
+                _READ_SIZE, stamps.ANCILLARY_SPACE
+            )
+        except BlockingIOError:
+            if failed is not None:
+                self._break(stream, failed)
+            return
+        except OSError as problem:
+            self._break(stream, problem.errno or 0)
+            return
+        now = time.monotonic_ns()
+        if not data:
+            self._at_eof(stream, now)
+            return
+        exchange, response = stream.exchange, stream.response
+        try:
+            body = response.feed(data)
+        except wire.WireError as problem:
+            self._end(stream, BROKEN, "bad_http", str(problem))
+            return
+        exchange.reads.append(Read(now, ancillary[0][2] if ancillary else None, body))
+        if exchange.status is None and response.status is not None and response.status >= 200:
+            exchange.status = response.status
+            exchange.headers = response.headers
+        if response.whole:
+            self._end(stream, WHOLE, now_ns=now)
+        elif (b"[DONE]" in body or b"error" in body) and _TERMINAL.search(body):
+            stream.lingering = True
+            self._set_deadline(stream, min(now + _LINGER_NS, stream.deadline_ns))
+        elif failed is not None:
+            self._read(stream, failed)
+
+    def _at_eof(self, stream: _Stream, now: int) -> None:
+        """The peer closed: the end of a body without a length, or the end came too early."""
+        decoder = stream.exchange.decoder
+        decoder.catch_up()
+        whole = stream.response.feed_end()
+        if whole and decoder.is_stream:
+            whole = decoder.meaning.finish_reason is not None
+        if whole or decoder.finished:
+            self._end(stream, WHOLE, now_ns=now)
+        else:
+            self._check_gone(stream, EOF)
+
+    # -- ending -----------------------------------------------------------------------------
+
+    def _end(
+        self,
+        stream: _Stream,
+        how: str,
+        kind: str = "",
+        message: str = "",
+        now_ns: Optional[int] = None,
+        settle: bool = True,
+    ) -> None:
+        """Close the stream; `settle` also hands its slot to the next request."""
+        fd = stream.sock.fileno()
+        del self._streams[fd]
+        self._epoll.unregister(fd)
+        stream.sock.close()
+        stream.exchange.end(how, now_ns or time.monotonic_ns(), kind, message)
+        if settle:
+            self._state.finished(stream.exchange)
+            self._fill_slots()
+
+    def _break(self, stream: _Stream, code: int) -> None:
+        names = {errno.ECONNREFUSED: "refused", errno.ECONNRESET: "reset", errno.EPIPE: "reset"}
+        kind = names.get(code, "broken")
+        self._check_gone(stream, BROKEN, kind, os.strerror(code) if code else "connection broke")
+
+    def _check_gone(self, stream: _Stream, how: str, kind: str = "", message: str = "") -> None:
+        """A connection broke: does the server still listen? Its slot waits for the answer.
+
+        A dying process closes its sockets one after the other, so a server that still listens
+        now is asked once more a moment later.
+        """
+        exchange = stream.exchange
+        self._end(stream, how, kind, message, settle=False)
+        if not listens(self._load.endpoint):
+            self._mark_gone(exchange)
+            self._settle(exchange)
+        else:
+            self._checks.append((time.monotonic_ns() + _GONE_CHECK_NS, exchange))
+
+    def _mark_gone(self, exchange: Exchange) -> None:
+        if self._gone_ns == _FAR_NS:
+            self._gone_ns = time.monotonic_ns()
+        self._state.stop("server_gone")
+        exchange.decoder.catch_up()
+        if self._state.connected_once and not exchange.decoder.finished:
+            kind, message = exchange.detail
+            text = f"nothing listens any more ({message or kind or 'connection closed'})"
+            exchange.end(SERVER_GONE, exchange.ended_ns or 0, "server_gone", text)
+
+    def _settle(self, exchange: Exchange) -> None:
+        self._state.finished(exchange)
+        self._fill_slots()
+
+    # -- ticks: time limits, late verdicts, signals -------------------------------------------
+
+    def _tick(self, now: int) -> None:
+        if self._stop_signal:
+            self._state.stop("signal")
+            for stream in list(self._streams.values()):
+                self._end(stream, CLIENT, "interrupted", "the client was told to stop")
+        due = [exchange for at, exchange in self._checks if now >= at or self._state.stopping]
+        if due:
+            self._checks = [(at, one) for at, one in self._checks if one not in due]
+            gone = not listens(self._load.endpoint)
+            for exchange in due:
+                if gone:
+                    self._mark_gone(exchange)
+                self._settle(exchange)
+        if now >= self._gone_ns + _GONE_GRACE_NS:
+            for stream in list(self._streams.values()):
+                self._end(stream, SERVER_GONE, "server_gone", "nothing listens any more")
+        if now >= self._next_deadline_ns:
+            self._next_deadline_ns = _FAR_NS
+            for stream in list(self._streams.values()):
+                if now >= stream.deadline_ns:
+                    self._past_deadline(stream, now)
+                else:
+                    self._set_deadline(stream, stream.deadline_ns)
+
+    def _set_deadline(self, stream: _Stream, at_ns: int) -> None:
+        stream.deadline_ns = at_ns
+        self._next_deadline_ns = min(self._next_deadline_ns, at_ns)
+
+    def _total_deadline(self, stream: _Stream) -> int:
+        return (stream.exchange.begun_ns or 0) + self._total_ns
+
+    def _past_deadline(self, stream: _Stream, now: int) -> None:
+        """Decode what there is, and see which limit really applies (pings are no progress)."""
+        exchange, limits = stream.exchange, self._load.limits
+        decoder = exchange.decoder
+        decoder.catch_up()
+        if stream.lingering and decoder.finished:
+            self._end(stream, WHOLE, now_ns=exchange.reads[-1].user_ns)
+            return
+        stream.lingering = False
+        if now >= self._total_deadline(stream):
+            self._time_out(stream, "total", limits.total, now)
+            return
+        if stream.unsent is not None:
+            self._time_out(stream, "connect", limits.connect, now)
+            return
+        last_ns = decoder.last_output_ns()
+        since_ns = exchange.sent_ns or now
+        kind, limit_s, at_ns = "first_token", limits.first_token, since_ns + self._first_ns
+        if last_ns is not None:
+            kind, limit_s, at_ns = "between_tokens", limits.between_tokens, last_ns
+            at_ns += self._between_ns
+        if now >= at_ns:
+            if decoder.finished:
+                self._end(stream, WHOLE, now_ns=now)
+            else:
+                self._time_out(stream, kind, limit_s, now)
+            return
+        self._set_deadline(stream, min(at_ns, self._total_deadline(stream)))
+
+    def _time_out(self, stream: _Stream, kind: str, limit_s: float, now: int) -> None:
+        if kind != "total" and self._state.stalled(stream.exchange):
+            self._state.stop("stalled")
+        self._end(stream, TIMEOUT, kind, f"{kind}: nothing within {limit_s:g} s", now_ns=now)
