@@ -75,7 +75,7 @@ class AgentClient:
         self, words: Sequence[str], stdin: bytes = b"", timeout_s: float = 60
     ) -> dict[str, Any]:
         verb, *options = words
-        argv = [self.host.python, f"{self._folder}/agent.py", verb]
+        argv = [self.host.python, "-S", f"{self._folder}/agent.py", verb]
         argv += ["--workdir", self.host.workdir, *options]
         done = self.host.run(argv, stdin, timeout_s)
         try:

@@ -127,7 +127,7 @@ def _rate_falls(variant: str, curve: Mapping[int, list[Row]], limit: int | None)
     for low, high in itertools.pairwise(full):
         before, after = _middle(curve[low], _rate), _middle(curve[high], _rate)
         if before and after is not None and after < before * (1 - RATE_FALL):
-            values = {"low": low, "high": high, "max_num_seqs": limit}
+            values: Found = {"low": low, "high": high, "max_num_seqs": limit}
             values |= {"before": before, "after": after, "change": after / before - 1}
             rows = [*curve[low], *curve[high]]
             yield _finding("rate_falls_at_equal_batch", variant, rows, values)
@@ -165,7 +165,7 @@ def _queueing(variant: str, curve: Mapping[int, list[Row]], limit: int | None) -
             continue
         slower = usual is not None and ttft > QUEUE_TTFT * usual
         if slower or (queue is not None and queue > QUEUE_SHARE * ttft):
-            values = {"concurrency": level, "max_num_seqs": limit}
+            values: Found = {"concurrency": level, "max_num_seqs": limit}
             values |= {"ttft_s_p90": ttft, "queue_s": queue, "usual": usual}
             yield _finding("queueing_beyond_max_num_seqs", variant, rows, values)
 

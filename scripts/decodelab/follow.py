@@ -139,7 +139,9 @@ class Follower:
 
 def _why(outcome: dict[str, Any]) -> str:
     cause = outcome.get("cause") or {}
-    lines = [f"{outcome['status']}: {outcome.get('reason') or cause.get('class') or 'no reason given'}"]
+    lines = [
+        f"{outcome['status']}: {outcome.get('reason') or cause.get('class') or 'no reason given'}"
+    ]
     if cause.get("root_cause"):
         lines.append(f"root cause: {cause['root_cause']}")
     hint = cause.get("hint")

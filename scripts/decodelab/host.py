@@ -59,7 +59,11 @@ class LocalHost:
 
     def __init__(self, name: str, block: Mapping[str, Any], root: Path) -> None:
         self.name = name
-        here = {"{this}": sys.executable, "{repo}": str(root), "{simulator}": str(root / SIMULATOR_PATH)}
+        here = {
+            "{this}": sys.executable,
+            "{repo}": str(root),
+            "{simulator}": str(root / SIMULATOR_PATH),
+        }
         self.python = resolve(str(block.get("python") or "{this}"), here)
         self.workdir = str(root / resolve(str(block.get("workdir") or f".decodelab/{name}"), here))
         self._symbols = {**here, "{python}": self.python}
@@ -71,7 +75,11 @@ class LocalHost:
         try:
             # A new session keeps Ctrl-C in the user's terminal away from the command: the caller decides what stops.
             done = subprocess.run(
-                list(argv), input=stdin, capture_output=True, timeout=timeout_s, start_new_session=True
+                list(argv),
+                input=stdin,
+                capture_output=True,
+                timeout=timeout_s,
+                start_new_session=True,
             )
         except FileNotFoundError as error:
             raise HostError(
@@ -79,7 +87,9 @@ class LocalHost:
                 f"Hint: set hosts.{self.name}.python to a Python 3.9 or newer on that host."
             ) from error
         except OSError as error:
-            raise HostError(f"host {self.name}: cannot run {argv[0]!r}: {error.strerror}") from error
+            raise HostError(
+                f"host {self.name}: cannot run {argv[0]!r}: {error.strerror}"
+            ) from error
         except subprocess.TimeoutExpired as error:
             raise HostError(
                 f"host {self.name}: {' '.join(argv[:3])} gave no answer in {timeout_s:.0f} s.\n"
@@ -113,7 +123,9 @@ class LocalHost:
             try:
                 os.rename(copy, target)
             except OSError:
-                if not os.path.isdir(target):  # else another workflow brought the same digest just now
+                if not os.path.isdir(
+                    target
+                ):  # else another workflow brought the same digest just now
                     raise
         finally:
             shutil.rmtree(scratch, ignore_errors=True)

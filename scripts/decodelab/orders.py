@@ -13,7 +13,7 @@ from typing import Any
 
 from decodelab.call import Call
 from decodelab.host import Host, resolve
-from decodelab.receipts import pending_runs
+from decodelab.receipts import is_pending, pending_runs
 from decodelab.store import Store
 from decodelab.study import Study
 
@@ -46,24 +46,26 @@ def queue_from(study: Study, digest: str, store: Store, call: Call) -> list[str]
     for other in digests[digests.index(digest) + 1 :]:
         launch = study.launches[other]
         retry = study.is_retried(other, call.retried)
-        if other in call.queue and launch["host"] == host and pending_runs(launch, store, retry=retry):
+        if other not in call.queue or launch["host"] != host:
+            continue
+        if is_pending(launch, store, retry=retry):
             queue.append(other)
     return queue
 
 
-def order(
-    study: Study, digest: str, host: Host, store: Store, call: Call
-) -> dict[str, Any]:
+def order(study: Study, digest: str, host: Host, store: Store, call: Call) -> dict[str, Any]:
     """One order. Raises KeyError only if the plan is not whole, which planning has checked."""
     launch = study.launches[digest]
     plan = study.plan
     runs = [r for r in plan["runs"] if r["launch"] == digest]
     retry = study.is_retried(digest, call.retried)
-    pending = pending_runs(launch, store, retry=retry) or list(launch["runs"])
+    pending = pending_runs(launch, store, retry=retry)
     chosen = list({r["run"]: r for r in runs if r["run"] in pending}.values())
     made = [_run(plan, run) for run in chosen]
     limits = dict(plan["limits"])
-    limits["life_s"] = limits["start_s"] + limits["stop_grace_s"] + sum(r["limit_s"] for r in made) + 300
+    limits["life_s"] = (
+        limits["start_s"] + limits["stop_grace_s"] + sum(r["limit_s"] for r in made) + 300
+    )
     return {
         "schema": SCHEMA,
         "launch": digest,
@@ -84,7 +86,9 @@ def estimate_s(study: Study, digest: str, store: Store) -> float:
     launch = study.launches[digest]
     expect = study.plan["hosts"][launch["host"]]["expect"]
     pending = set(pending_runs(launch, store))
-    runs = {r["run"]: r for r in study.plan["runs"] if r["launch"] == digest and r["run"] in pending}
+    runs = {
+        r["run"]: r for r in study.plan["runs"] if r["launch"] == digest and r["run"] in pending
+    }
     tokens = sum(r["requests"] * r["max_tokens"] for r in runs.values())
     return float(expect["start_s"] + tokens / expect["output_tps"])
 

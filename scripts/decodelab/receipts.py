@@ -21,8 +21,9 @@ def receipt(launch: Mapping[str, Any], store: Store, root: Path) -> dict[str, An
     server, start = str(launch["server"]), int(launch["start"])
     runs = {run: store.select(server, start, run) for run in launch["runs"]}
     missing = [run for run, attempt in runs.items() if attempt is None]
-    refusal = store.not_possible(server, start) if missing else None
-    status = "done" if not missing else "not_possible" if refusal else "pending"
+    whole = not missing and (bool(runs) or store.came_up(server, start))
+    refusal = None if whole else store.not_possible(server, start)
+    status = "done" if whole else "not_possible" if refusal else "pending"
     starts = {s.start_id: s for s in store.starts(server, start)}
     if refusal is not None:
         starts[refusal.start_id] = refusal
@@ -39,18 +40,24 @@ def receipt(launch: Mapping[str, Any], store: Store, root: Path) -> dict[str, An
     }
 
 
-def pending_runs(
-    launch: Mapping[str, Any], store: Store, *, retry: bool = False
-) -> list[str]:
-    """The run digests still to be measured, in plan order. With `retry`, failures count as not measured."""
+def is_pending(launch: Mapping[str, Any], store: Store, *, retry: bool = False) -> bool:
+    """Whether the launch has anything to measure. With `retry`, failures count as not measured."""
+    server, start = str(launch["server"]), int(launch["start"])
+    if not retry and store.not_possible(server, start) is not None:
+        return False
+    if not launch["runs"]:
+        return not store.came_up(server, start)
+    return bool(pending_runs(launch, store, retry=retry))
+
+
+def pending_runs(launch: Mapping[str, Any], store: Store, *, retry: bool = False) -> list[str]:
+    """The run digests without a whole result (with `retry`: without a good one), in plan order."""
     server, start = str(launch["server"]), int(launch["start"])
     pending = []
     for run in launch["runs"]:
         attempt = store.select(server, start, run)
         if attempt is None or (retry and attempt.status != "done"):
             pending.append(run)
-    if pending and not retry and store.not_possible(server, start) is not None:
-        return []
     return pending
 
 

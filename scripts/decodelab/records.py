@@ -8,6 +8,7 @@ that the file gives, or None."""
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -115,7 +116,9 @@ def worked_out(request: Mapping[str, Any]) -> dict[str, Any]:
     for name, needs in _NEEDS.items():
         decode = needs == ("t_first_s",)
         if all(out[need] is not None for need in needs) and (ended or not decode):
-            out[name] = found[name]
+            value = found[name]
+            sane = not isinstance(value, float) or math.isfinite(value)
+            out[name] = value if sane else None
     return out
 
 
@@ -157,7 +160,7 @@ def stamps_late(client: Mapping[str, Any]) -> bool:
 
 
 def _disagrees(request: Mapping[str, Any]) -> bool:
-    """More output events than tokens, or token counts on the events that do not add up to usage's."""
+    """More output events than tokens, or token counts on events above usage's."""
     total = request.get("completion_tokens")
     if total is None:
         return False
@@ -187,7 +190,7 @@ def window(run: Run) -> tuple[float, float] | None:
 
 
 def zero_of(run: Run) -> float | None:
-    """The run's zero on the capture's clock: 0 if both are relative, None if only one of them is."""
+    """The run's zero on the capture's clock: 0 if both are relative, None if only one is."""
     clock = run.record.get("clock")
     base = telemetry.number(clock.get("t0_monotonic_s")) if isinstance(clock, Mapping) else None
     monotonic = run.capture is not None and run.capture.monotonic
@@ -202,7 +205,7 @@ _SAMPLE = re.compile(
 
 
 def queue_seconds(folder: Path) -> float | None:
-    """Mean time in the server's queue over the run, from vLLM's own histogram before and after it."""
+    """Mean time in the server's queue over the run, from vLLM's histogram before and after."""
     before, after = (_queue_totals(folder / f"metrics_{when}.txt") for when in ("before", "after"))
     if before is None or after is None:
         return None

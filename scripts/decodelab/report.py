@@ -27,8 +27,8 @@ from decodelab import words as words_module
 from decodelab.findings import Findings
 from decodelab.markdown import Md
 from decodelab.report_experiment import Section
-from decodelab.report_sentences import Bullet
 from decodelab.report_tables import Table
+from decodelab.report_verdicts import Bullet
 from decodelab.words import Words
 
 TEMPLATE = "report.md.j2"

@@ -13,8 +13,8 @@ from decodelab import markdown, numbers
 from decodelab.findings import Findings, Row
 from decodelab.markdown import Md
 from decodelab.report_labels import metric_label
-from decodelab.report_sentences import Bullet, names
 from decodelab.report_tables import Table
+from decodelab.report_verdicts import Bullet, names
 from decodelab.words import Words
 
 _METRICS = """

@@ -15,7 +15,7 @@ from decodelab import markdown, numbers
 from decodelab.findings import Findings, values
 from decodelab.markdown import Md
 from decodelab.report_labels import parameter_name, setting, variant_label
-from decodelab.report_sentences import Bullet
+from decodelab.report_verdicts import Bullet
 from decodelab.words import Words
 
 _SECRET = re.compile(r"(?i)(api[-_]?key|token$|secret|passw|credential)")

@@ -10,16 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from decodelab import markdown, numbers, report_annex, report_environment
+from decodelab import markdown, numbers, report_annex, report_environment, report_verdicts
 from decodelab import report_sentences as sentences
 from decodelab.findings import Arm, Findings, Row
 from decodelab.markdown import Md
 from decodelab.report_labels import capture_tool, variant_label
-from decodelab.report_sentences import Bullet
 from decodelab.report_tables import Table, metric_tables
+from decodelab.report_verdicts import Bullet
 from decodelab.words import Words
 
 MAX_FILES = 8  # result files named in a section; the annex names all
+MAX_ANOMALIES = 3  # of one sort
 MAX_REQUESTS = 8  # requests of one run that are told one by one
 
 
@@ -77,7 +78,7 @@ def section(
     runs = experiment.get("runs") or []
     purpose = words.pick(experiment.get("purpose"))
     verdicts = findings.verdicts_of(name)
-    many = len(verdicts) > sentences.MANY_VERDICTS
+    many = len(verdicts) > report_verdicts.MANY_VERDICTS
     return Section(
         heading=heading,
         purpose=markdown.prose(purpose) if purpose else None,
@@ -87,9 +88,9 @@ def section(
         tables=metric_tables(findings, name, words),
         requests=_requests(findings, name, words),
         figures=_figures(figures, name, folder, words),
-        verdicts=[] if many else sentences.verdict_bullets(findings, verdicts, words),
-        verdict_table=sentences.verdict_table(verdicts, words) if many else None,
-        anomalies=sentences.anomaly_bullets(findings, runs, words),
+        verdicts=[] if many else report_verdicts.verdict_bullets(findings, verdicts, words),
+        verdict_table=report_verdicts.verdict_table(verdicts, words) if many else None,
+        anomalies=sentences.anomalies(findings, runs, words, MAX_ANOMALIES),
         failed=report_annex.failed_starts(findings, words, findings.variants_of(name)),
         explanation=sentences.explanation(findings, name, words),
     )

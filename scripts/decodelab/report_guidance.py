@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from decodelab import markdown, numbers, report_annex
+from decodelab import markdown, numbers, report_annex, report_verdicts
 from decodelab import report_sentences as sentences
 from decodelab.findings import Findings
 from decodelab.markdown import Md
-from decodelab.report_sentences import Bullet
+from decodelab.report_verdicts import Bullet
 from decodelab.words import Words
 
 MAX_ACTIONS = 6
@@ -95,7 +95,7 @@ def path(findings: Findings, words: Words) -> list[Bullet]:
         text = words.pick((experiment.get("then") or {}).get(verdict))
         if verdict and text:
             title = sentences.title(findings, name, words)
-            word = sentences.word(verdict, words)
+            word = report_verdicts.word(verdict, words)
             bullets.append(
                 Bullet(words.say("next.path", title=title, word=word, text=markdown.prose(text)))
             )
@@ -110,7 +110,7 @@ def undecided(findings: Findings, words: Words) -> list[Bullet]:
         if verdict not in ("inconclusive", "invalid", "pending"):
             continue
         need = _need(findings, name, verdict, words)
-        title, word = sentences.title(findings, name, words), sentences.word(verdict, words)
+        title, word = sentences.title(findings, name, words), report_verdicts.word(verdict, words)
         bullets.append(Bullet(words.say("next.undecided", title=title, word=word, need=need)))
     return bullets
 
@@ -144,7 +144,7 @@ def fact(findings: Findings, words: Words) -> Md | None:
     """A measured level that is decided; else the heaviest evidence of the suspect that leads."""
     for verdict in findings.verdicts:
         if verdict["kind"] == "level" and verdict["verdict"] in ("supported", "refuted"):
-            return words.say("next.fact", text=sentences.level_fact(findings, verdict, words))
+            return words.say("next.fact", text=report_verdicts.level_fact(findings, verdict, words))
     ranked = [item for item in findings.judged.get("bottleneck") or [] if not item.get("excluded")]
     leading = min(ranked, key=lambda item: item["rank"], default=None)
     if not leading or leading.get("by") != "evidence" or not leading.get("evidence"):

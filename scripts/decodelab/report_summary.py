@@ -13,7 +13,8 @@ from decodelab import markdown, numbers
 from decodelab.findings import Findings, Row
 from decodelab.markdown import Md
 from decodelab.report_labels import metric_label
-from decodelab.report_sentences import answer, deciding, names, overall, suspect, title, word
+from decodelab.report_sentences import anomalies, deciding, overall, suspect, title
+from decodelab.report_verdicts import answer, names, word
 from decodelab.words import Words
 
 LINES = 10
@@ -27,8 +28,7 @@ def lines(findings: Findings, words: Words) -> list[Md]:
     ranked = [(HEAD, line) for line in (*_headline(findings, words), *_gates(findings, words))]
     for experiment in findings.experiments:
         ranked += _experiment(findings, experiment, words)
-    for item in findings.judged.get("anomalies") or []:
-        ranked.append((ANOMALY, markdown.escape(words.pick(item) or item["code"])))
+    ranked += [(ANOMALY, item.text) for item in anomalies(findings, None, words, shown=1)]
     unjudged = [name for name in findings.experiments if overall(findings, name) is None]
     if unjudged:
         ranked.append((HEAD, words.say("summary.pending", experiments=names(unjudged, words))))

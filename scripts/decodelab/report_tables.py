@@ -59,6 +59,7 @@ _CURVE = (
     "output_tps_total",
 )
 _TO_LAST_DELTA = ("decode_tps", "decode_rate")  # rates that want the time of the last delta
+_SAMPLED = ("util_pct", "mem_used_mib", "power_w", "smi_records", "smi_samples")
 _CELL = ("decode_tps_p10", "e2e_tps_p10", "ttft_s_p90", "output_tps_total")
 
 
@@ -295,14 +296,9 @@ class _Writer:
             return "invalid_run"
         if not any(row.get("n_ok") for row in usable):
             return "no_success"
-        if numbers.split(column)[1] in (
-            "util_pct",
-            "mem_used_mib",
-            "power_w",
-            "smi_records",
-            "smi_samples",
-        ):
-            return "no_window" if column.endswith("_window") else "no_capture"
+        if numbers.split(column)[1] in _SAMPLED:
+            sampled = any(row.get("smi_records") for row in usable)
+            return "no_window" if sampled and column.endswith("_window") else "no_capture"
         if {row.get("source") for row in usable} & {"reconstructed", "imported"}:
             return "not_in_raw"
         return "not_recorded"

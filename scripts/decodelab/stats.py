@@ -149,7 +149,7 @@ COLUMNS: dict[str, dict[str, Column]] = {
     "runs": _run_columns(),
     "telemetry": {
         "run": _IDENTITY["run"],
-        "t_s": Column("s", "middle of the SMI call, from the run's first t0; empty: clocks unrelated"),
+        "t_s": Column("s", "middle of the SMI call, from the first t0; empty: clocks unrelated"),
         "gpu": Column("", "index as printed; it may shift when a card is lost"),
         "uuid": Column("", "UUID, else the bus id: the accelerator's key"),
         **{name: Column(*telemetry.METRICS[name]) for name in telemetry.METRICS},

@@ -118,17 +118,22 @@ class Store:
     def not_possible(self, server: str, start: int) -> Start | None:
         """The start that showed this server to be impossible, if that is what is known of it.
 
-        A later start number adopts the refusal of start 1, since the cause lies in the configuration; any good start
-        under the same number outweighs it.
+        The cause lies in the configuration, so a refusal under any start number holds for all; a start that came up
+        under the same number, or for another number's refusal under any, outweighs it.
         """
-        for number in dict.fromkeys((start, 1)):
-            starts = self.starts(server, number)
-            if any(s.ready for s in starts):
-                return None
-            refusals = [s for s in starts if s.not_possible]
-            if refusals:
-                return refusals[-1]
-        return None
+        own = self.starts(server, start)
+        if not any(s.not_possible for s in own):
+            own = [s for number in self._start_numbers(server) for s in self.starts(server, number)]
+        refusals = [s for s in own if s.not_possible]
+        return None if any(s.ready for s in own) or not refusals else refusals[-1]
+
+    def came_up(self, server: str, start: int) -> bool:
+        """Whether the server was ready under this start number at least once."""
+        return any(s.ready for s in self.starts(server, start))
+
+    def _start_numbers(self, server: str) -> list[int]:
+        names = [folder.name.removeprefix("start") for folder in _folders(self.root / server)]
+        return sorted(int(name) for name in names if name.isdigit())
 
     def put_attempt(self, source: Path, server: str, start: int, run: str) -> Path:
         return self._put(source, self.start_root(server, start) / run / source.name)

@@ -96,19 +96,26 @@ class Study:
         return [f"{self.report}/{report_name(language)}" for language in self.plan["languages"]]
 
     def language_of_page(self, wildcards: Any) -> str:
-        return {report_name(lang)[: -len(".md")]: lang for lang in self.plan["languages"]}[wildcards.page]
+        return {report_name(lang)[: -len(".md")]: lang for lang in self.plan["languages"]}[
+            wildcards.page
+        ]
 
     def raw_files(self) -> list[str]:
         """Every file of a replay study's raw folders, so that a changed original makes the report again."""
         replay = self.plan.get("replay") or {}
         folders = [replay.get("folder"), replay.get("raw_dir")]
-        files = [f for folder in folders if folder for f in (self.root / folder).glob("*") if f.is_file()]
+        files = [
+            f for folder in folders if folder for f in (self.root / folder).glob("*") if f.is_file()
+        ]
         return sorted(os.path.relpath(f, self.root) for f in files)
 
     def _code_digest(self) -> str:
         scripts, templates = self.root / "scripts", self.root / "workflow" / "report"
         files = [*scripts.rglob("*.py"), *(p for p in templates.rglob("*") if p.is_file())]
-        texts = {p.relative_to(self.root).as_posix(): p.read_text(encoding="utf-8") for p in sorted(files)}
+        texts = {
+            p.relative_to(self.root).as_posix(): p.read_text(encoding="utf-8")
+            for p in sorted(files)
+        }
         return digest.of("reading code", texts)
 
     def is_retried(self, launch: str, names: Collection[str]) -> bool:
@@ -133,7 +140,11 @@ class Study:
         if not named:
             return self.digests()
         digests = self.launches
-        return [d for d in digests if self.receipt(d) in named or any(d in self.digests(e) for e in experiments)]
+        return [
+            d
+            for d in digests
+            if self.receipt(d) in named or any(d in self.digests(e) for e in experiments)
+        ]
 
     def _names(self, run: Mapping[str, Any]) -> set[str]:
         grid = self.plan["variants"][run["variant"]]["grid"]
@@ -142,7 +153,12 @@ class Study:
 
 def _no_such_name(name: str, known: Collection[str]) -> Mistake:
     near = did_you_mean(name, sorted(known))
-    return Mistake(("control", "retry"), shown(name), "all, or the name of a variant, grid, run or experiment", near)
+    return Mistake(
+        ("control", "retry"),
+        shown(name),
+        "all, or the name of a variant, grid, run or experiment",
+        near,
+    )
 
 
 def report_name(language: str) -> str:

@@ -12,31 +12,11 @@ from typing import Any
 
 from decodelab.stats import COLUMNS
 
-TEXT = frozenset(
-    [
-        "run",
-        "variant",
-        "workload",
-        "scenario",
-        "start_id",
-        "source",
-        "validity",
-        "reasons",
-        "outcome",
-        "error",
-        "decode_end",
-        "uuid",
-        "server",
-        "status",
-        "cause_class",
-        "root_cause",
-        "hint_en",
-        "hint_zh",
-        "backend",
-        "version",
-        "log",
-    ]
-)
+TEXT = frozenset({
+    "run", "variant", "workload", "scenario", "start_id", "source", "validity", "reasons",
+    "outcome", "error", "decode_end", "uuid", "server", "status", "cause_class", "root_cause",
+    "hint_en", "hint_zh", "backend", "ignored", "version", "log",
+})  # fmt: skip
 Row = dict[str, Any]
 
 

@@ -70,7 +70,7 @@ class Parsed:
 
 @dataclass(frozen=True)
 class Sample:
-    """A reading with its place in a capture. `t` is the middle of the call on the capture's clock."""
+    """A reading and its place; `t` is the middle of the call on the capture's clock."""
 
     record: int
     t: float | None
@@ -112,7 +112,7 @@ def not_known(cell: str) -> bool:
 def read_text(
     text: str, tool: str | None = None, argv: Sequence[str] = (), fields: Sequence[str] = ()
 ) -> Parsed:
-    """The readings of one text. `argv` (or `fields`) names the columns of a CSV without a header."""
+    """The readings of one text; `argv` or `fields` name the columns of a CSV without header."""
     from decodelab import telemetry_ixsmi, telemetry_nvidia  # they import this file's types
 
     readers: dict[str, Callable[[str, Sequence[str]], Parsed]] = {

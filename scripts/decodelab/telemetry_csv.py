@@ -143,7 +143,7 @@ def _fill(reading: Reading, target: str, cell: str, unit: str | None) -> bool:
 
 
 def quantity(metric: str, cell: str, unit: str | None = None) -> float | None:
-    """A number in the metric's unit; None if the cell is no number or its unit is another thing's."""
+    """A number in the metric's unit; None if it is no number or has another thing's unit."""
     found = _NUMBER.match(cell.strip())
     if found is None or not found.group(1).isascii():
         return None

@@ -63,7 +63,7 @@ def figures(
 
 
 def curve(samples: Sequence[Sample], metric: str) -> Points:
-    """(t, value) of one accelerator in time order; samples without a time or a value are left out."""
+    """(t, value) of one accelerator in time order; without time or value: left out."""
     points = [
         (s.t, v) for s in samples if s.t is not None and (v := s.reading.values[metric]) is not None
     ]

@@ -92,7 +92,11 @@ class Lab:
     def count(self) -> Count:
         raw = self.root / "results" / "raw"
         starts = list(raw.glob("*/start*/start-*/DONE.json"))
-        runs = [p for p in raw.glob("*/start*/*/*/DONE.json") if not p.parent.parent.name.startswith("start-")]
+        runs = [
+            p
+            for p in raw.glob("*/start*/*/*/DONE.json")
+            if not p.parent.parent.name.startswith("start-")
+        ]
         return Count(len(starts), len(runs))
 
     def workdir(self, host: str = "embedded") -> Path:
@@ -105,7 +109,9 @@ class Lab:
             if not proc.name.isdigit() or int(proc.name) == os.getpid():
                 continue
             try:
-                line = (proc / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+                line = (
+                    (proc / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+                )
                 cwd = os.readlink(proc / "cwd")
                 state = (proc / "stat").read_text().rsplit(")", 1)[1].split()[0]
             except OSError:

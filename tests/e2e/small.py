@@ -26,7 +26,12 @@ _STUDY: dict[str, Any] = {
         "model": "sim/Qwen3.6-35B-A3B",
         "build": "sim-1",
         "engine": "vllm-v0",
-        "flags": {"-tp": 4, "--max-num-seqs": 2, "--max-model-len": 4096, "--reasoning-parser": "qwen3"},
+        "flags": {
+            "-tp": 4,
+            "--max-num-seqs": 2,
+            "--max-model-len": 4096,
+            "--reasoning-parser": "qwen3",
+        },
     },
     "variants": {
         "parser": {},

@@ -66,14 +66,18 @@ def test_kill_9_loses_nothing_and_leaves_no_server(lab: Lab) -> None:
     wait_until(lambda: MOMENTS["in the first run"](lab), "a run began")
     call.kill()
     call.communicate(timeout=DEADLINE_S)
-    assert lab.wait_for_no_process(DEADLINE_S) == {}, "the queue ends by itself and stops its servers"
+    assert lab.wait_for_no_process(DEADLINE_S) == {}, (
+        "the queue ends by itself and stops its servers"
+    )
     assert lab.count() == Count(0, 0), "nobody has fetched yet"
     refused = lab.run("report")
     if "LockException" in refused.text:
         assert "--unlock" in refused.text
         assert lab.run("--unlock").exit_code == 0
     finish(lab)
-    assert lab.count() == Count(2, 3), "all was measured once, by the queue that outlived the workflow"
+    assert lab.count() == Count(2, 3), (
+        "all was measured once, by the queue that outlived the workflow"
+    )
 
 
 def test_sigterm_drains(lab: Lab) -> None:
@@ -84,7 +88,9 @@ def test_sigterm_drains(lab: Lab) -> None:
     call.communicate(timeout=DEADLINE_S)
     assert call.returncode != 0
     assert lab.wait_for_no_process() == {}
-    assert lab.count() == Count(1, 1), "the running launch was finished and kept, the next not started"
+    assert lab.count() == Count(1, 1), (
+        "the running launch was finished and kept, the next not started"
+    )
     finish(lab)
     assert lab.count() == Count(2, 3)
 

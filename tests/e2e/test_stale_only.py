@@ -123,7 +123,9 @@ def report(lab: Lab) -> None:
     assert call.exit_code == 0, call.text
 
 
-def test_only_what_is_stale_is_measured(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_what_is_stale_is_measured(
+    lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = study()
     lab.write_config(config)
     rows: list[tuple[str, Count, Count]] = []

@@ -165,7 +165,7 @@ def test_the_agent_is_known_by_start_time_and_boot(store: Store) -> None:
         ({"server": {"digest": "/"}}, "server.digest"),
         ({"server": {"digest": "0" * 16, "argv": "python -m x"}}, "list of strings"),
         ({"limits": {"start_s": 1}}, "silence_s"),
-        ({"runs": []}, "at least one run"),
+        ({"runs": {}}, "runs must be a list"),
         ({"runs": [{"digest": ".."}]}, "16 hex digits"),
     ],
 )

@@ -194,6 +194,20 @@ def test_the_timeline_puts_requests_and_samples_on_one_axis() -> None:
     assert decode.get_width() == pytest.approx(first["t_last_s"] - first["t_first_s"])
 
 
+def test_times_count_from_the_first_request(study: Path) -> None:
+    """The run's own zero lies before it: the client needs a moment to start."""
+
+    def later(rows: Rows) -> Rows:
+        times = ("t_start_s", "t_first_s", "t_last_s", "t_end_s")
+        return [{**row, **{t: str(float(row[t]) + 7.5) for t in times if row[t]}} for row in rows]
+
+    before = figure_timeline.timed(load(), MONITOR)
+    change_table(study / "tables" / "requests.csv", later)
+    after = figure_timeline.timed(load(study), MONITOR)
+    assert after[0]["t_start_s"] == 0.0
+    assert [row["t_end_s"] for row in after] == pytest.approx([row["t_end_s"] for row in before])
+
+
 def test_a_failed_request_looks_failed() -> None:
     figure = figure_timeline.draw_requests(load(), FAILING)
     assert figure is not None

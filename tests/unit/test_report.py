@@ -199,7 +199,7 @@ def test_a_comparison_says_whether_it_explains_the_gap(
 
 def test_the_summary_has_ten_lines_at_most(study: Path) -> None:
     def many(data: Any) -> None:
-        data["anomalies"] *= 5
+        data["anomalies"] += [{**data["anomalies"][0], "code": f"sort_{n}"} for n in range(8)]
 
     change_json(study / "verdicts.json", many)
     lines = section(write(load(study), "en"), "## 1. Summary").strip().splitlines()[2:]
@@ -207,6 +207,34 @@ def test_the_summary_has_ten_lines_at_most(study: Path) -> None:
     assert lines[-1] == "- 10 more lines stand in section 3."
     assert not any("first request" in line for line in lines)  # anomalies give way first
     assert any("Parsers off: refuted" in line for line in lines)
+
+
+def test_many_anomalies_of_one_sort_are_counted(study: Path) -> None:
+    def many(data: Any) -> None:
+        data["anomalies"] += [data["anomalies"][0]] * 8
+
+    change_json(study / "verdicts.json", many)
+    own = section(write(load(study), "en"), "### 2. 29 tools")
+    assert own.count("the first request waits 5.97s") == 3
+    assert "about 1.00s (6 more of this sort)" in own
+
+
+def test_the_first_question_speaks_for_an_experiment(study: Path) -> None:
+    """Another question of the experiment may have a larger effect: it does not take the floor."""
+
+    def second(data: Any) -> None:
+        question = data["experiments"]["telemetry"]["questions"][0]
+        data["experiments"]["telemetry"]["questions"].append({**question, "id": "cost"})
+
+    def judged(data: Any) -> None:
+        level = next(v for v in data["verdicts"] if v["id"] == "telemetry_1")
+        cost = {**data["verdicts"][0], "experiment": "telemetry", "id": "cost", "question": "cost"}
+        data["verdicts"].insert(data["verdicts"].index(level), {**cost, "effect": 0.9})
+
+    change_json(study / "plan.json", second)
+    change_json(study / "verdicts.json", judged)
+    line = "**Hardware utilisation: refuted** — mean GPU-Util is `28.9%`"
+    assert line in section(write(load(study), "en"), "## 1. Summary")
 
 
 def test_bottleneck_says_what_ranks_it(study: Path) -> None:

@@ -1,0 +1,251 @@
+"""One launch: an order carried out from its first second to its outcome.
+
+In: an order, the store, what this agent knows of failed servers. Out: done/<launch>/ with
+events.jsonl, start-<id>/, runs/ and outcome.json (last). Whatever happens, the server is stopped.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+import traceback
+from typing import Any, Dict, List, Optional
+
+from cargo import identity, reasons, whole
+from cargo.event_log import EventLog
+from cargo.queue_store import Store
+from cargo.run_once import RunOnce
+from cargo.server_start import AttachedServer, ServerStart, StartFailed, server_env
+from cargo.watch import LifeOver, Signals, StopNow, Watch
+
+MAX_RESTARTS = 2
+# Failures that say nothing about the host's health: they do not count towards the halt.
+NOT_THE_HOST = ("engine_changed",)
+
+
+class Ended(Exception):
+    """The launch cannot go on; how it ends."""
+
+    def __init__(self, status: str, reason: Optional[str], cause: Optional[Dict[str, Any]]) -> None:
+        super().__init__(reason)
+        self.status, self.reason, self.cause = status, reason, cause
+
+
+class NotPossible:
+    """Servers of this queue whose start failed for a cause in their configuration."""
+
+    def __init__(self) -> None:
+        self.causes: Dict[str, Dict[str, Any]] = {}
+        self.starts: Dict[str, List[str]] = {}
+
+
+class Launch:
+    def __init__(
+        self, store: Store, order: Dict[str, Any], known: NotPossible, signals: Signals
+    ) -> None:
+        self.store, self.order, self.known = store, order, known
+        self.launch = order["launch"]
+        self.folder = store.launch_dir(self.launch)
+        self.server_digest = order["server"]["digest"]
+        self.watch = Watch(store, signals, order["limits"].get("life_s"))
+        self.starts: List[str] = []
+        self.left: List[int] = []
+        self.died: Optional[Dict[str, Any]] = None
+
+    def carry_out(self) -> Dict[str, Any]:
+        self.t_begin = time.time()
+        self._prepare()
+        try:
+            self._carry_out()
+            end = Ended("done", None, None)
+        except Ended as ended:
+            end = ended
+        except StopNow:
+            end = Ended("stopped", "stopped", None)
+        except LifeOver:
+            text = "the launch lived longer than %g s" % self.order["limits"]["life_s"]
+            end = Ended("invalid", "life_over", reasons.cause("life_over", text))
+        except Exception as error:  # one launch's surprise must not end the night's queue
+            traceback.print_exc()
+            text = "%s: %s" % (type(error).__name__, error)
+            end = Ended("invalid", "agent_error", reasons.cause("agent_error", text))
+        return self._finish(end)
+
+    def _prepare(self) -> None:
+        os.makedirs(self.folder, exist_ok=True)
+        whole.write_json(os.path.join(self.folder, "order.json"), self.order)
+        self.events = EventLog(os.path.join(self.folder, "events.jsonl"))
+        self._sweep_halves()
+        self.done = self.store.finished_runs(self.launch)
+        self.starts = self.store.starts(self.launch)
+        self.came_up = any(self.store.start_came_up(self.launch, start) for start in self.starts)
+        self.events.emit(
+            "launch_begin", launch=self.launch, runs=len(self.order["runs"]), kept=len(self.done)
+        )
+
+    def _sweep_halves(self) -> None:
+        """What a dead agent was writing: half runs go, a half start is sealed as it stands."""
+        shutil.rmtree(os.path.join(self.folder, ".scratch"), ignore_errors=True)
+        runs = os.path.join(self.folder, "runs")
+        for run in os.listdir(runs) if os.path.isdir(runs) else []:
+            for name in os.listdir(os.path.join(runs, run)):
+                if name.startswith("."):
+                    shutil.rmtree(os.path.join(runs, run, name), ignore_errors=True)
+        self.store.seal_half_starts(self.launch)
+
+    def _finish(self, end: Ended) -> Dict[str, Any]:
+        runs = dict(self.done)
+        for run in self.order["runs"]:
+            not_made = {"status": "not_started", "start_id": None, "attempt": None}
+            runs.setdefault(run["digest"], dict(not_made, reasons=[end.reason or "not_started"]))
+        self.events.emit("launch_end", status=end.status, reason=end.reason)
+        self.events.close()
+        times = (self.t_begin, time.time())
+        return self.store.write_outcome(
+            self.launch, end.status, end.reason, end.cause, self.starts, runs, *times
+        )
+
+    # ------------------------------------------------------------------ the work
+    def _carry_out(self) -> None:
+        if self.server_digest in self.known.causes and self._unfinished():
+            self.starts = list(self.known.starts[self.server_digest])
+            cause = self.known.causes[self.server_digest]
+            raise Ended("not_possible", cause["class"], cause)
+        restarts = 0
+        while self._unfinished():
+            engine = self._check_engine()
+            if self._serve(engine):
+                continue
+            restarts += 1
+            if restarts > MAX_RESTARTS and self._pending():
+                raise Ended("invalid", "server_died", self._death())
+
+    def _unfinished(self) -> bool:
+        """Runs to make; an order without runs asks only whether the server comes up."""
+        return bool(self._pending()) or (not self.order["runs"] and not self.came_up)
+
+    def _pending(self) -> List[Dict[str, Any]]:
+        return [run for run in self.order["runs"] if run["digest"] not in self.done]
+
+    def _check_engine(self) -> Dict[str, Any]:
+        """Who would answer; refused before anything starts when it is not what was measured."""
+        server = self.order["server"]
+        if server.get("attach"):
+            return identity.observed()
+        wanted = server.get("fingerprint") or {}
+        cwd = self.store.at("cwd", "identity")
+        os.makedirs(cwd, exist_ok=True)
+        found = identity.probe(
+            server["argv"],
+            server_env(self.order, "identity"),
+            cwd,
+            wanted.get("modules") or [],
+            wanted.get("files") or [],
+        )
+        expected = server.get("expected_fingerprint")
+        if expected is not None and found["fingerprint"] != expected:
+            text = "the engine's fingerprint is %s, measured under this label was %s" % (
+                found["fingerprint"],
+                expected,
+            )
+            raise Ended("invalid", "engine_changed", reasons.cause("engine_changed", text))
+        return found
+
+    def _serve(self, engine: Dict[str, Any]) -> bool:
+        """One real start with as many runs as it lives to see. False: it died, start another."""
+        kind = AttachedServer if self.order["server"].get("attach") else ServerStart
+        server = kind(self.store, self.order, self.events, engine)
+        engine_same = EngineWatch(engine)
+        seal_status, seal_reasons = "invalid", ["interrupted"]
+        try:
+            server.bring_up(self.watch)
+            self.came_up = True
+            survived = self._run_all(server, engine_same)
+            seal_status, seal_reasons = "done", [] if survived else ["server_died"]
+        except StartFailed as failed:
+            side = failed.cause.get("side")
+            if side == "config":
+                seal_status, seal_reasons = "done", []
+            else:
+                seal_reasons = [failed.cause["class"]]
+            raise self._failed_start(server, failed) from failed
+        except (StopNow, LifeOver) as over:
+            name = "stopped" if isinstance(over, StopNow) else "life_over"
+            seal_status = "done" if server.ready else "invalid"
+            seal_reasons = [] if server.ready else [name]
+            raise
+        finally:
+            report = server.take_down()
+            self.left += report.left
+            server.seal(seal_status, seal_reasons)
+            self.starts.append(server.start_id)
+        if self.left and self._pending():
+            text = "pids %s are still there" % self.left
+            raise Ended("invalid", "left_processes", reasons.cause("left_processes", text))
+        return survived
+
+    def _failed_start(self, server: ServerStart, failed: StartFailed) -> Ended:
+        cause = failed.cause
+        # a configuration that came up once cannot be what is wrong now
+        if cause.get("side") == "config" and not self.came_up and not server.attached:
+            self.known.causes[self.server_digest] = cause
+            self.known.starts[self.server_digest] = [server.start_id]
+            return Ended("not_possible", cause["class"], cause)
+        return Ended("invalid", cause["class"], cause)
+
+    def _run_all(self, server: ServerStart, engine_same: "EngineWatch") -> bool:
+        total = len(self.order["runs"])
+        for run in self._pending():
+            self.watch.check()
+            if not server.alive():
+                return self._note_death(server)
+            one = RunOnce(
+                self.order, run, server, self.folder, self.events, self.watch, engine_same
+            )
+            result = one.carry_out(len(self.done) + 1, total)
+            self.done[run["digest"]] = {
+                "status": result.status,
+                "start_id": result.start_id,
+                "attempt": result.attempt,
+                "reasons": result.reasons,
+            }
+            if "engine_changed" in result.reasons:
+                text = "the engine's files changed while the server ran"
+                raise Ended("invalid", "engine_changed", reasons.cause("engine_changed", text))
+            if result.server_died:
+                return self._note_death(server)
+        return True
+
+    def _note_death(self, server: ServerStart) -> bool:
+        self.events.emit("server_died", exit_code=server.exit_code(), start_id=server.start_id)
+        self.died = {"start_id": server.start_id, "exit_code": server.exit_code()}
+        if server.attached and self._pending():
+            text = "the attached server does not answer any more"
+            raise Ended("invalid", "server_died", reasons.cause("server_died", text))
+        return False
+
+    def _death(self) -> Dict[str, Any]:
+        died = self.died or {}
+        text = "died %d times; last start %s, exit code %s" % (
+            MAX_RESTARTS + 1,
+            died.get("start_id"),
+            died.get("exit_code"),
+        )
+        return reasons.cause("server_died", text)
+
+
+class EngineWatch:
+    """Whether the engine's files are still those of the start (cheap: sizes and times first)."""
+
+    def __init__(self, engine: Dict[str, Any]) -> None:
+        self.engine = engine
+        self.stamp = identity.stamp(engine["roots"], engine["files"])
+
+    def __call__(self) -> bool:
+        roots, files = self.engine["roots"], self.engine["files"]
+        now = identity.stamp(roots, files)
+        if now == self.stamp:
+            return True
+        self.stamp = now
+        return identity.fingerprint(roots, files) == self.engine["fingerprint"]

@@ -1,0 +1,276 @@
+"""One decode run against a ready server: sampler beside it, client, checks, a whole result folder.
+
+In: a run of an order, the server (ServerStart), folders, an event log. Out: done/<launch>/runs/
+<run16>/<attempt>/ with run.json, capture.jsonl, metrics_*.txt, client.log and DONE.json last,
+renamed into place. A run without one good request, or in which the server died, is kept: invalid.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from typing import Any, Dict, List, NamedTuple, Optional
+
+from cargo import server_http, whole
+from cargo.beside import Beside
+from cargo.event_log import EventLog
+from cargo.server_start import ServerStart
+from cargo.watch import Watch
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+POLL_S = 0.1
+CLIENT_GRACE_S = 5.0
+AFTER_DEATH_S = 10.0  # for the client to notice that the server is gone and write its record
+FIRST_RECORD_S = 15.0
+SAMPLER_GRACE_S = 11.0  # its call timeout and a little
+
+
+class RunResult(NamedTuple):
+    status: str  # "done" | "invalid"
+    start_id: str
+    attempt: str
+    reasons: List[str]
+    server_died: bool
+
+
+class RunOnce:
+    def __init__(
+        self,
+        order: Dict[str, Any],
+        run: Dict[str, Any],
+        server: ServerStart,
+        launch_dir: str,
+        events: EventLog,
+        watch: Watch,
+        engine_same: Any,
+    ) -> None:
+        self.order, self.run, self.server = order, run, server
+        self.events, self.watch, self.engine_same = events, watch, engine_same
+        self.runs_dir = os.path.join(launch_dir, "runs", run["digest"])
+        self.scratch = os.path.join(launch_dir, ".scratch")
+        self.sampler: Optional[Beside] = None
+        self.client: Optional[Beside] = None
+        self.reasons: List[str] = []
+        self.server_died = False
+
+    # ------------------------------------------------------------------ the run
+    def carry_out(self, i: int, n: int) -> RunResult:
+        begin = time.monotonic()
+        self.attempt = self._next_attempt()
+        self.folder = os.path.join(self.runs_dir, ".%s.tmp" % self.attempt)
+        os.makedirs(self.folder)
+        os.makedirs(self.scratch, exist_ok=True)
+        self.events.emit("run_begin", run=self.run["digest"], name=self.run["name"], i=i, n=n)
+        try:
+            self._save_metrics("metrics_before.txt")
+            self._start_sampler()
+            self._run_client()
+            self._end_sampler()
+            self._save_metrics("metrics_after.txt")
+            self._check_server()
+        except BaseException:  # stopped, out of life, or our own fault: no half run is kept
+            self._end_children()
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
+        finally:
+            shutil.rmtree(self.scratch, ignore_errors=True)
+        return self._keep(begin)
+
+    def _next_attempt(self) -> str:
+        os.makedirs(self.runs_dir, exist_ok=True)
+        number = 1
+        while os.path.exists(os.path.join(self.runs_dir, "%s-%d" % (self.server.start_id, number))):
+            number += 1
+        return "%s-%d" % (self.server.start_id, number)
+
+    def _keep(self, begin: float) -> RunResult:
+        record = whole.read_json(self._at("run.json"))
+        summary = (record or {}).get("summary") or {}
+        if not summary.get("n_ok"):
+            self.reasons.append("no_ok_request")
+        status = "invalid" if self.reasons else "done"
+        server = self.order["server"]
+        facts = {
+            "start_id": self.server.start_id,
+            "run": self.run["digest"],
+            "server": server["digest"],
+            "start": server["start"],
+            "launch": self.order["launch"],
+            "name": self.run["name"],
+        }
+        whole.seal(self.folder, facts, status, self.reasons)
+        os.rename(self.folder, os.path.join(self.runs_dir, self.attempt))
+        whole.sync(self.runs_dir)
+        seconds = round(time.monotonic() - begin, 3)
+        self.events.emit(
+            "run_end",
+            run=self.run["digest"],
+            status=status,
+            seconds=seconds,
+            attempt=self.attempt,
+            reasons=self.reasons,
+            summary=summary,
+        )
+        return RunResult(status, self.server.start_id, self.attempt, self.reasons, self.server_died)
+
+    def _at(self, name: str) -> str:
+        return os.path.join(self.folder, name)
+
+    # ------------------------------------------------------------------ telemetry
+    def _start_sampler(self) -> None:
+        telemetry = self.order.get("telemetry") or {}
+        if not self.run.get("telemetry") or telemetry.get("tool") in (None, "none"):
+            return
+        interval_s = float(telemetry["interval_s"])
+        argv = [sys.executable, "-S", os.path.join(HERE, "smi_sampler.py")]
+        argv += ["--out", self._at("capture.jsonl"), "--interval", repr(interval_s)]
+        argv += ["--source", self.order["server"]["source"], "--tool", telemetry["tool"], "--"]
+        argv += list(telemetry["argv"])
+        env = self._env(telemetry.get("env") or {})
+        log = os.path.join(self.scratch, "sampler.log")
+        self.sampler = Beside(argv, env, self.scratch, log, self.server.start_id)
+        self._wait_records(1, FIRST_RECORD_S)
+
+    def _env(self, more: Dict[str, Any]) -> Dict[str, str]:
+        env = dict(os.environ)
+        for name, value in more.items():
+            if value is None:
+                env.pop(name, None)
+            else:
+                env[name] = str(value)
+        env["DECODELAB_SERVER_URL"] = self.server.base_url
+        return env
+
+    def _records(self) -> int:
+        try:
+            with open(self._at("capture.jsonl"), "rb") as f:
+                return max(0, f.read().count(b"\n") - 1)
+        except OSError:
+            return 0
+
+    def _wait_records(self, wanted: int, seconds: float) -> None:
+        """Until the capture has so many calls, the sampler is gone, or the time is over."""
+        end = time.monotonic() + seconds
+        while self._records() < wanted and time.monotonic() < end:
+            if self.sampler is None or self.sampler.poll() is not None:
+                return
+            self.watch.pause(0.01)
+
+    def _end_sampler(self) -> None:
+        """One record that began after the last request, then the end."""
+        if self.sampler is None:
+            return
+        seen = self._records()
+        interval_s = float(self.order["telemetry"]["interval_s"])
+        # the call that runs now may have begun before the end: only the second is surely after it
+        self._wait_records(seen + 2, 2 * interval_s + 5.0)
+        self.sampler.end(SAMPLER_GRACE_S)
+        self.sampler = None
+
+    # ------------------------------------------------------------------ client
+    def _client_argv(self) -> List[str]:
+        run, server = self.run, self.order["server"]
+        client = run.get("client") or {}
+        scenario = os.path.join(self.scratch, "scenario.json")
+        whole.write_json(scenario, run["scenario"], durable=False)
+        # only httpx lives in site-packages; not looking there saves 0.2 s a run
+        site = [] if client.get("http") == "httpx" else ["-S"]
+        argv = [sys.executable, *site, os.path.join(HERE, "decode_microbench.py")]
+        argv += ["--base-url", self.server.base_url, "--model", server["model"]]
+        argv += ["--scenario", scenario, "--out", self._at("run.json")]
+        argv += ["--concurrency", str(run["concurrency"]), "--requests", str(run["requests"])]
+        argv += ["--max-tokens", str(run["max_tokens"]), "--warmup", str(run.get("warmup", 0))]
+        argv += ["--seed=" + str(run["seed"]), "--label=" + run["name"]]
+        argv += ["--source", server["source"]]
+        argv += ["--progress", os.path.join(self.scratch, "progress")]
+        argv += ["--extra-body=" + json.dumps(client.get("extra_body") or {})]
+        for name, seconds in sorted((client.get("timeout_s") or {}).items()):
+            argv += ["--timeout-" + name.replace("_", "-"), repr(float(seconds))]
+        if client.get("http"):
+            argv += ["--http", client["http"]]
+        if client.get("temperature") is not None:
+            argv += ["--temperature", repr(float(client["temperature"]))]
+        if client.get("ignore_eos") is False:
+            argv += ["--no-ignore-eos"]
+        return argv
+
+    def _run_client(self) -> None:
+        log = self._at("client.log")
+        argv = self._client_argv()
+        self.client = Beside(argv, self._env({}), self.scratch, log, self.server.start_id, True)
+        end = time.monotonic() + float(self.run["limit_s"])
+        progress = _Progress(os.path.join(self.scratch, "progress"))
+        while self.client.poll() is None:
+            self.watch.pause(POLL_S)
+            for done, of in progress.news():
+                self.events.emit("progress", run=self.run["digest"], done=done, of=of)
+            if not self.server_died and not self.server.alive():
+                self.server_died = True
+                end = min(end, time.monotonic() + AFTER_DEATH_S)
+            if time.monotonic() > end:
+                if not self.server_died:
+                    self.reasons.append("limit")
+                self.client.end(CLIENT_GRACE_S)
+                break
+        for done, of in progress.news():
+            self.events.emit("progress", run=self.run["digest"], done=done, of=of)
+        code = self.client.poll()
+        if code != 0 and "limit" not in self.reasons:
+            self.reasons.append("client_failed")
+        self.client = None
+
+    def _end_children(self) -> None:
+        for child in (self.client, self.sampler):
+            if child is not None:
+                child.end(0.5)
+
+    # ------------------------------------------------------------------ server
+    def _save_metrics(self, name: str) -> None:
+        """The server's own counters; a server without them is no fault."""
+        try:
+            status, body = server_http.call(
+                self.server.base_url, "GET", "/metrics", timeout_s=5.0, check=self.watch.check
+            )
+        except server_http.ServerHttpError:
+            return
+        if status == 200:
+            whole.write(self._at(name), body, durable=False)
+
+    def _check_server(self) -> None:
+        if self.server_died or not self.server.alive():
+            self.server_died = True
+            self.reasons.append("server_died")
+        elif not self.server.healthy(self.watch.check):
+            self.server_died = True  # alive and deaf is as good as dead
+            self.reasons.append("health_failed")
+        if not self.engine_same():
+            self.reasons.append("engine_changed")
+
+
+class _Progress:
+    """New whole lines of the client's progress file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.offset = 0
+
+    def news(self) -> "list[tuple[int, int]]":
+        try:
+            with open(self.path, "rb") as f:
+                f.seek(self.offset)
+                text = f.read()
+        except OSError:
+            return []
+        cut = text.rfind(b"\n") + 1
+        self.offset += cut
+        found = []
+        for line in text[:cut].splitlines():
+            try:
+                said = json.loads(line)
+                found.append((int(said["done"]), int(said["of"])))
+            except (ValueError, KeyError, TypeError):
+                continue
+        return found

@@ -1,0 +1,147 @@
+"""Short HTTP calls to the server, each with a deadline and interruptible while it waits.
+
+In: base URL, method, path, body, seconds; `check` is called while waiting and may raise to end it.
+Out: (status, body). Any failure of the transport is a ServerHttpError with its reason in words.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import json
+import select
+import socket
+import time
+from typing import Any, Callable, Dict, Optional, Tuple
+from urllib.parse import urlsplit
+
+TICK_S = 0.1
+LIMIT_BYTES = 64 << 20
+
+
+class ServerHttpError(Exception):
+    pass
+
+
+class _Answer(io.BytesIO):
+    """Bytes that look like a socket to http.client."""
+
+    def makefile(self, *_: Any, **__: Any) -> "_Answer":
+        return self
+
+
+def address_of(base_url: str) -> Tuple[str, int, str]:
+    parts = urlsplit(base_url)
+    if parts.scheme != "http" or not parts.hostname:
+        raise ServerHttpError("only http://host:port is supported, found %s" % base_url)
+    return parts.hostname, parts.port or 80, parts.path.rstrip("/")
+
+
+def call(
+    base_url: str,
+    method: str,
+    path: str,
+    body: Optional[Dict[str, Any]] = None,
+    timeout_s: float = 5.0,
+    check: Callable[[], None] = lambda: None,
+) -> Tuple[int, bytes]:
+    host, port, prefix = address_of(base_url)
+    end = time.monotonic() + timeout_s
+    data = b"" if body is None else json.dumps(body).encode("utf-8")
+    head = "%s %s%s HTTP/1.1\r\nHost: %s:%d\r\nConnection: close\r\nAccept: */*\r\n" % (
+        method, prefix, path, host, port,
+    )  # fmt: skip
+    if body is not None:
+        head += "Content-Type: application/json\r\nContent-Length: %d\r\n" % len(data)
+    try:
+        with socket.create_connection((host, port), timeout=min(timeout_s, 3.0)) as conn:
+            conn.sendall((head + "\r\n").encode("ascii") + data)
+            conn.setblocking(False)
+            raw = _read_all(conn, end, timeout_s, check)
+        return _parse(raw, method)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise ServerHttpError("%s %s: %s" % (method, path, str(error) or repr(error))) from error
+
+
+def _read_all(
+    conn: socket.socket, end: float, timeout_s: float, check: Callable[[], None]
+) -> bytes:
+    """Up to the end of the answer: by its own length where it says one, else by end of stream."""
+    got = bytearray()
+    while True:
+        check()
+        left = end - time.monotonic()
+        if left <= 0:
+            raise OSError("no full answer within %g s" % timeout_s)
+        if not select.select([conn], [], [], min(TICK_S, left))[0]:
+            continue
+        chunk = conn.recv(65536)
+        if not chunk:
+            return bytes(got)
+        got += chunk
+        if _complete(got):
+            return bytes(got)
+        if len(got) > LIMIT_BYTES:
+            raise OSError("the answer is larger than %d bytes" % LIMIT_BYTES)
+
+
+def _complete(got: bytearray) -> bool:
+    cut = got.find(b"\r\n\r\n")
+    if cut < 0:
+        return False
+    head = bytes(got[:cut]).lower()
+    for line in head.split(b"\r\n"):
+        name, _, value = line.partition(b":")
+        if name == b"content-length":
+            return len(got) >= cut + 4 + int(value)
+    return b"chunked" in head and got.endswith(b"0\r\n\r\n")
+
+
+def _parse(raw: bytes, method: str) -> Tuple[int, bytes]:
+    answer = http.client.HTTPResponse(_Answer(raw), method=method)  # type: ignore[arg-type]
+    answer.begin()
+    return answer.status, answer.read()
+
+
+def get_json(base_url: str, path: str, timeout_s: float, check: Callable[[], None]) -> Any:
+    """The parsed answer, or None when it is not a 200 with JSON."""
+    try:
+        status, body = call(base_url, "GET", path, timeout_s=timeout_s, check=check)
+        return json.loads(body.decode("utf-8")) if status == 200 else None
+    except (ServerHttpError, ValueError):
+        return None
+
+
+def healthy(base_url: str, timeout_s: float, check: Callable[[], None]) -> bool:
+    try:
+        return call(base_url, "GET", "/health", timeout_s=timeout_s, check=check)[0] == 200
+    except ServerHttpError:
+        return False
+
+
+def one_token(
+    base_url: str, model: str, timeout_s: float, check: Callable[[], None]
+) -> Optional[str]:
+    """Ask for a single token: the only proof that an engine lives behind the port.
+
+    Returns None when it came, else why not.
+    """
+    body = {
+        "model": model,
+        "messages": [{"role": "user", "content": "1"}],
+        "max_tokens": 1,
+        "temperature": 0,
+        "stream": False,
+    }
+    try:
+        status, raw = call(base_url, "POST", "/v1/chat/completions", body, timeout_s, check)
+    except ServerHttpError as error:
+        return str(error)
+    text = raw.decode("utf-8", "replace")
+    if status != 200:
+        return "HTTP %d: %s" % (status, text[:300])
+    try:
+        answer = json.loads(text)
+        return None if answer["choices"] else "no choice in the answer: %s" % text[:300]
+    except (ValueError, KeyError, TypeError):
+        return "not a completion: %s" % text[:300]

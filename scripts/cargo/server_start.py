@@ -1,0 +1,394 @@
+"""One real start of one server: port check, spawn under a keeper, readiness, stop, sealed folder.
+
+In: an order, the store, an event log. Out: a server that has answered with a real token, or
+StartFailed with the cause; at the end start-<id>/ with server.log, start.json and DONE.json.
+Ready is: our process lives, *our* processes own the port, /health is 200, /v1/models answers, and
+one token came. A log line alone never makes it ready.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import shutil
+import time
+from typing import Any, Callable, Dict, List, Optional
+
+from cargo import ports, procs, reasons, server_http, start_cause, whole
+from cargo.event_log import EventLog
+from cargo.keeper_link import SHORT_GRACE_S, KeeperLink, StopReport
+from cargo.queue_store import Store
+from cargo.watch import Watch
+
+START_SCHEMA = "decodelab.start/1"
+LOG_TAIL_BYTES = 2 << 20
+PORT_FREE_S = 10.0
+
+
+class StartFailed(Exception):
+    """The start did not come to a ready server; `cause` says why and whose fault it is."""
+
+    def __init__(self, cause: Dict[str, Any]) -> None:
+        super().__init__(cause.get("root_cause") or cause.get("class"))
+        self.cause = cause
+
+
+def new_start_id() -> str:
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return now.strftime("%Y%m%dT%H%M%SZ-") + os.urandom(3).hex()
+
+
+def server_env(order: Dict[str, Any], start_id: str) -> Dict[str, str]:
+    """The agent's environment, then the order's (null removes a variable), then our mark."""
+    env = dict(os.environ)
+    env.setdefault("PYTHONUNBUFFERED", "1")  # else a dying python takes its last words with it
+    for name, value in (order["server"].get("env") or {}).items():
+        if value is None:
+            env.pop(name, None)
+        else:
+            env[name] = str(value)
+    env[procs.MARK_ENV] = start_id
+    return env
+
+
+def word_after(argv: List[str], flag: str) -> Optional[str]:
+    """The value of `--flag value` or `--flag=value`; the last one wins, as argparse has it."""
+    found = None
+    for i, word in enumerate(argv):
+        if word == flag and i + 1 < len(argv):
+            found = argv[i + 1]
+        elif word.startswith(flag + "="):
+            found = word[len(flag) + 1 :]
+    return found
+
+
+class LogReader:
+    """New lines of a growing log; remembers when it last grew."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.offset = 0
+        self.grown_at = time.monotonic()
+        self._rest = b""
+
+    def lines(self) -> List[str]:
+        try:
+            with open(self.path, "rb") as f:
+                f.seek(self.offset)
+                chunk = f.read(1 << 18)
+        except OSError:
+            return []
+        if not chunk:
+            return []
+        self.offset += len(chunk)
+        self.grown_at = time.monotonic()
+        *whole_lines, self._rest = (self._rest + chunk).split(b"\n")
+        self._rest = self._rest[-65536:]
+        return [line.decode("utf-8", "replace") for line in whole_lines]
+
+
+class ServerStart:
+    attached = False
+
+    def __init__(
+        self, store: Store, order: Dict[str, Any], events: EventLog, identity: Dict[str, Any]
+    ) -> None:
+        self.store, self.order, self.events = store, order, events
+        self.start_id = new_start_id()
+        self.folder = os.path.join(store.launch_dir(order["launch"]), "start-" + self.start_id)
+        self.log_path = os.path.join(self.folder, "server.log")
+        self.cwd = store.at("cwd", self.start_id)
+        self.log = LogReader(self.log_path)
+        self.link: Optional[KeeperLink] = None
+        self.port: Optional[int] = None
+        self.base_url = ""
+        self.ready = False
+        self.record = self._first_record(identity)
+
+    def _first_record(self, identity: Dict[str, Any]) -> Dict[str, Any]:
+        server = self.order["server"]
+        return {
+            "schema": START_SCHEMA,
+            "start_id": self.start_id,
+            "launch": self.order["launch"],
+            "server": server["digest"],
+            "start": server["start"],
+            "status": "failed",
+            "argv": None,
+            "env_names": sorted(server.get("env") or {}),
+            "pid": None,
+            "port": None,
+            "t_begin": time.time(),
+            "t_spawned": None,
+            "t_ready": None,
+            "t_stop": None,
+            "t_end": None,
+            "ready_s": None,
+            "stop_s": None,
+            "stages": [],
+            "exit_code": None,
+            "cause": None,
+            "models": None,
+            "version": None,
+            "engine_key": server.get("engine_key"),
+            "fingerprint": identity.get("fingerprint"),
+            "identity": dict(identity["identity"]),
+            "identity_problem": identity.get("problem"),
+            "autogroup": None,
+            "left": [],
+            "port_free": None,
+            "source": server["source"],
+        }
+
+    # ------------------------------------------------------------------ start
+    def bring_up(self, watch: Watch) -> None:
+        os.makedirs(self.folder)
+        os.makedirs(self.cwd)
+        self.events.emit("start_begin", start_id=self.start_id)
+        try:
+            self._spawn()
+            self._wait_ready(watch)
+        except StartFailed as failed:
+            self.record["cause"] = failed.cause
+            raise
+
+    def _spawn(self) -> None:
+        argv = list(self.order["server"]["argv"])
+        own_port = word_after(argv, "--port")
+        fixed = int(own_port) if own_port else self.order["server"].get("port")
+        self.port = int(fixed) if fixed else ports.free_port()
+        owner = ports.owner_of(self.port) if fixed else None
+        if owner is not None:
+            raise StartFailed(self._foreign(owner))
+        host = word_after(argv, "--host")
+        if host is None:
+            argv += ["--host", "127.0.0.1"]
+        if own_port is None:
+            argv += ["--port", str(self.port)]
+        reach = "127.0.0.1" if host in (None, "0.0.0.0", "::", "localhost") else host
+        self.base_url = "http://%s:%d" % (reach, self.port)
+        live = self.store.at("live", self.start_id + ".json")
+        self.link = KeeperLink(self.start_id, self.log_path, live, self.cwd)
+        self.record.update(argv=argv, port=self.port, t_spawned=time.time())
+        self.spawned_at = time.monotonic()
+        self.link.start(argv, server_env(self.order, self.start_id))
+        if self.link.exec_error is not None:
+            raise StartFailed(reasons.cause("launch_script", self.link.exec_error))
+        if self.link.main is not None:
+            self.record["pid"] = self.link.main.pid
+        self._save()
+
+    def _foreign(self, owner: Dict[str, Any]) -> Dict[str, Any]:
+        if owner["pid"] is None:
+            who = "a process of uid %s" % owner["uid"]
+        else:
+            known = procs.describe(owner["pid"])
+            who = "pid %s (uid %s): %s" % (known["pid"], known["uid"], known["command"])
+        return reasons.cause("port_in_use", "port %s is held by %s" % (self.port, who))
+
+    # ------------------------------------------------------------------ readiness
+    def _wait_ready(self, watch: Watch) -> None:
+        limits = self.order["limits"]
+        begin = self.spawned_at
+        pause_s = 0.05
+        while True:
+            self._take_log()
+            self._fail_if_ended()
+            now = time.monotonic()
+            if now - begin > limits["start_s"]:
+                raise StartFailed(
+                    self._explain(timed_out="not ready within %g s" % limits["start_s"])
+                )
+            if now - self.log.grown_at > limits["silence_s"]:
+                text = "no line in the log for %g s" % limits["silence_s"]
+                raise StartFailed(self._explain(timed_out=text))
+            if self._port_is_ours() and server_http.healthy(self.base_url, 5.0, watch.check):
+                break
+            watch.pause(pause_s)
+            pause_s = min(0.25, pause_s * 1.2)
+        self._probe(watch)
+        self._take_log()
+        self.ready = True
+        ready_s = round(time.monotonic() - begin, 3)
+        self.record.update(status="ready", t_ready=time.time(), ready_s=ready_s)
+        self._save()
+        self.events.emit("ready", seconds=ready_s)
+
+    def _take_log(self) -> None:
+        for line in self.log.lines():
+            stage = start_cause.stage_of(line)
+            stages = self.record["stages"]
+            if stage is not None and stage not in [item["stage"] for item in stages]:
+                t_s = round(time.monotonic() - self.spawned_at, 3)
+                stages.append({"stage": stage, "t_s": t_s})
+                self.events.emit("stage", stage=stage, t_s=t_s)
+
+    def _fail_if_ended(self) -> None:
+        assert self.link is not None
+        if not self.link.poll():
+            raise StartFailed(self._explain())
+
+    def _port_is_ours(self) -> bool:
+        """True: one of our processes listens there. False: nobody yet. A stranger is a failure."""
+        assert self.link is not None and self.port is not None
+        for _attempt in range(3):  # a worker may be forked between our two looks
+            if not ports.listeners(self.port, reachable_only=True):
+                return False
+            if ports.owner_among(self.port, self.link.pids()) is not None:
+                return True
+            time.sleep(0.05)
+        owner = ports.owner_of(self.port)
+        if owner is None:
+            return False
+        raise StartFailed(self._foreign(owner))
+
+    def _probe(self, watch: Watch) -> None:
+        """The facts it tells, then the one token. A server error may heal for a while."""
+        end = time.monotonic() + self.order["limits"]["probe_s"]
+        self.record["models"] = server_http.get_json(self.base_url, "/v1/models", 10.0, watch.check)
+        self.record["version"] = server_http.get_json(self.base_url, "/version", 5.0, watch.check)
+        model = self.order["server"]["model"]
+        while True:
+            left = max(0.5, end - time.monotonic())
+            trouble = server_http.one_token(self.base_url, model, left, watch.check)
+            if trouble is None and self.record["models"] is None:
+                trouble = "/v1/models does not answer"
+            if trouble is None:
+                return
+            self._fail_if_ended()
+            if trouble.startswith("HTTP 4") or time.monotonic() >= end:
+                raise StartFailed(reasons.cause("probe_failed", trouble))
+            watch.pause(0.5)
+
+    def _explain(self, timed_out: Optional[str] = None) -> Dict[str, Any]:
+        assert self.link is not None
+        code = None if timed_out else self.link.exit_code
+        cause = start_cause.explain(self.log_tail(), code, timed_out is not None)
+        if cause.get("root_cause") is None:
+            ended = "the server ended with exit code %s" % code
+            cause["root_cause"] = timed_out or ended
+        return cause
+
+    def log_tail(self) -> str:
+        try:
+            with open(self.log_path, "rb") as f:
+                size = f.seek(0, os.SEEK_END)
+                f.seek(max(0, size - LOG_TAIL_BYTES))
+                return f.read().decode("utf-8", "replace")
+        except OSError:
+            return ""
+
+    # ------------------------------------------------------------------ while it runs
+    def alive(self) -> bool:
+        return self.link is not None and self.link.poll()
+
+    def healthy(self, check: Callable[[], None]) -> bool:
+        """Alive, still the owner of its port, and answering."""
+        assert self.link is not None
+        return (
+            self.alive()
+            and ports.owner_among(self.port or 0, self.link.pids()) is not None
+            and server_http.healthy(self.base_url, 10.0, check)
+        )
+
+    def exit_code(self) -> Optional[int]:
+        return None if self.link is None else self.link.exit_code
+
+    # ------------------------------------------------------------------ stop
+    def take_down(self) -> StopReport:
+        """Stop it, whatever its state; wait for its port; never raises for the server's sake."""
+        died = self.ready and not self.alive()
+        self.events.emit("stop_begin", start_id=self.start_id)
+        self.record["t_stop"] = time.time()
+        report = StopReport(0.0, 0, [])
+        if self.link is not None:
+            grace_s = self.order["limits"]["stop_grace_s"] if self.ready else SHORT_GRACE_S
+            report = self.link.stop(grace_s)
+            self.record["port_free"] = self._port_came_free()
+            self.record["exit_code"] = self.link.exit_code
+            self.record["autogroup"] = self.link.scheduling()
+        if self.ready:
+            self.record["status"] = "died" if died else "stopped"
+        self.record.update(stop_s=report.seconds, left=report.left, t_end=time.time())
+        shutil.rmtree(self.cwd, ignore_errors=True)
+        self.events.emit("stop_end", seconds=report.seconds, killed=report.killed, left=report.left)
+        return report
+
+    def _port_came_free(self) -> bool:
+        """Nobody listens any more (a stranger who held it all along is not waited for)."""
+        cause = self.record["cause"] or {}
+        end = time.monotonic() + PORT_FREE_S
+        while ports.listeners(self.port or 0, reachable_only=True):
+            if cause.get("class") == "port_in_use" or time.monotonic() > end:
+                return False
+            time.sleep(0.05)
+        return True
+
+    def seal(self, status: str, why: List[str]) -> None:
+        if os.path.isdir(self.folder):
+            self._save()
+            server = self.order["server"]
+            facts = {
+                "start_id": self.start_id,
+                "run": None,
+                "server": server["digest"],
+                "start": server["start"],
+            }
+            whole.seal(self.folder, facts, status, why)
+
+    def _save(self) -> None:
+        whole.write_json(os.path.join(self.folder, "start.json"), self.record)
+
+
+class AttachedServer(ServerStart):
+    """A server that somebody else runs: looked at, never started, never stopped."""
+
+    attached = True
+
+    def bring_up(self, watch: Watch) -> None:
+        os.makedirs(self.folder)
+        self.base_url = str(self.order["server"]["attach"]).rstrip("/")
+        self.spawned_at = time.monotonic()
+        self.events.emit("start_begin", start_id=self.start_id, attach=self.base_url)
+        try:
+            self._observe(watch)
+        except StartFailed as failed:
+            self.record["cause"] = failed.cause
+            raise
+
+    def _observe(self, watch: Watch) -> None:
+        try:
+            _host, self.port, _prefix = server_http.address_of(self.base_url)
+        except (server_http.ServerHttpError, ValueError) as error:
+            raise StartFailed(reasons.cause("not_reachable", str(error))) from error
+        owner = ports.owner_of(self.port)
+        if owner is not None and owner["pid"] is not None:
+            self.record["pid"] = owner["pid"]
+            self.record["identity"]["command"] = procs.describe(owner["pid"])["command"]
+        self.record["port"] = self.port
+        if server_http.get_json(self.base_url, "/v1/models", 10.0, watch.check) is None:
+            text = "%s/v1/models does not answer" % self.base_url
+            raise StartFailed(reasons.cause("not_reachable", text))
+        self._probe(watch)
+        self.ready = True
+        ready_s = round(time.monotonic() - self.spawned_at, 3)
+        self.record.update(status="ready", t_ready=time.time(), ready_s=ready_s)
+        self._save()
+        self.events.emit("ready", seconds=ready_s)
+
+    def _fail_if_ended(self) -> None:
+        return
+
+    def alive(self) -> bool:
+        return True  # nothing of it is ours to watch; `healthy` decides
+
+    def healthy(self, check: Callable[[], None]) -> bool:
+        """Not every server has /health; the list of models will do."""
+        return (
+            server_http.healthy(self.base_url, 10.0, check)
+            or server_http.get_json(self.base_url, "/v1/models", 10.0, check) is not None
+        )
+
+    def take_down(self) -> StopReport:
+        self.record["t_end"] = time.time()
+        return StopReport(0.0, 0, [])

@@ -1,0 +1,304 @@
+"""The five kinds of question: how each turns its point into a verdict.
+
+In: a blank verdict, the question, its point, the plan and the tables. Out: the verdict, filled in.
+The rules are METRICS' "Questions and verdicts": supported if the 95 % interval lies above 0 and the
+estimate reaches max(smallest_effect, floor); refuted if the interval lies below smallest_effect;
+else inconclusive. An arm that cannot start makes the verdict not_possible; an arm that is invalid
+or not comparable makes it invalid, with the reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from decodelab import arms, effects, gates, reasons
+from decodelab.tables import Tables
+
+SMALLEST_EFFECT = 0.05  # where a question names none: the size of a typical single win
+Verdict = dict[str, Any]
+
+BLANK: Verdict = {
+    "effect": None,
+    "interval": None,
+    "floor": None,
+    "floor_source": None,
+    "smallest_detectable": None,
+    "method": None,
+    "baseline_value": None,
+    "candidate_value": None,
+    "value": None,
+    "needed_effect": None,
+    "explains_gap": None,
+    "points": None,
+    "value_interval": None,  # of one arm's value, in its unit; `interval` is the effect's
+}
+
+
+def overall(verdicts: Iterable[str]) -> str | None:
+    """Supported if any point is; refuted if all decided points are; else what says most about the
+    rest.
+    """
+    found = set(verdicts)
+    for verdict in ("supported", "refuted", "inconclusive", "not_possible", "invalid"):
+        if verdict in found:
+            return verdict
+    return None
+
+
+def stop(verdict: Verdict, word: str, why: list[dict[str, str]]) -> None:
+    verdict["verdict"] = word
+    verdict["reasons"].extend(why)
+
+
+def _enter(verdict: Verdict, *sides: arms.Arm) -> None:
+    """Who takes part: runs, numbers, suspects; what is missing is said even where the rest is
+    enough.
+    """
+    verdict["runs"] = list(dict.fromkeys(row["run"] for arm in sides for row in arm.rows))
+    verdict["n_requests"] = [arm.n_requests for arm in sides]
+    verdict["n_launches"] = [len(arm.launches) for arm in sides]
+    verdict["suspect_runs"] = list(dict.fromkeys(name for arm in sides for name in arm.suspect))
+    late = [name for arm in sides if arm.rows for name in arm.missing]
+    if late:
+        verdict["reasons"].append(reasons.reason("launches_missing", runs=", ".join(late)))
+
+
+def _blocked(verdict: Verdict, plan: Mapping[str, Any], tables: Tables, *sides: arms.Arm) -> bool:
+    """Stop where an arm forbids an answer; one that cannot start outranks an invalid one."""
+    stops = [end for arm in sides if (end := arms.unusable(arm, plan, tables)) is not None]
+    if not stops:
+        return False
+    word = "not_possible" if any(end[0] == "not_possible" for end in stops) else "invalid"
+    stop(verdict, word, [why for end in stops for why in end[1]])
+    return True
+
+
+def compare(
+    verdict: Verdict,
+    question: Mapping[str, Any],
+    point: Mapping[str, Any],
+    plan: Mapping[str, Any],
+    tables: Tables,
+) -> None:
+    metric = question["metric"]
+    base = arms.build(point["baseline_variant"], point["baseline"], metric, tables)
+    cand = arms.build(point["candidate_variant"], point["candidate"], metric, tables)
+    _substitute(verdict, metric, (base, cand), tables)
+    _enter(verdict, base, cand)
+    if _blocked(verdict, plan, tables, base, cand):
+        return
+    verdict["baseline_value"], verdict["candidate_value"] = base.value, cand.value
+    _gap(verdict, question, base, plan)
+    wrong = arms.mismatches(
+        base, cand, plan, tables, same_workload=question["kind"] == "compare_variants"
+    )
+    if wrong:
+        stop(verdict, "invalid", wrong)
+        return
+    _decide(verdict, question, base.launches, cand.launches, metric)
+    if verdict["needed_effect"] is not None and verdict["interval"] is not None:
+        low, high = verdict["interval"]
+        verdict["explains_gap"] = (
+            False if high < verdict["needed_effect"] else low >= verdict["needed_effect"] or None
+        )
+
+
+def _substitute(verdict: Verdict, metric: str, sides: Sequence[arms.Arm], tables: Tables) -> None:
+    """Old logs may not give tokens of the first delta: decode_tps then stands in, in both arms
+    alike.
+    """
+    if metric != "decode_rate" or all(arm.launches or not arm.rows for arm in sides):
+        return
+    for arm in sides:
+        arms.measure(arm, "decode_tps", tables)
+    if all(arm.launches for arm in sides):
+        verdict["reasons"].append(
+            reasons.reason("metric_substituted", metric=metric, used="decode_tps")
+        )
+
+
+def _decide(
+    verdict: Verdict,
+    question: Mapping[str, Any],
+    base: Mapping[str, float],
+    cand: Mapping[str, float],
+    metric: str,
+) -> None:
+    """Effect, interval and verdict of a relative change."""
+    sign = -1 if question.get("direction") == "lower" else 1
+    try:
+        found = effects.compared(base, cand, metric, sign)
+    except effects.NoRelativeChange:
+        stop(verdict, "invalid", [reasons.reason("no_relative_change")])
+        return
+    smallest = question.get("smallest_effect")
+    smallest = SMALLEST_EFFECT if smallest is None else smallest
+    verdict.update(
+        effect=found.effect,
+        interval=list(found.interval),
+        floor=found.floor,
+        floor_source=found.floor_source,
+        smallest_effect=smallest,
+        smallest_detectable=found.detectable,
+        method=found.method,
+        verdict=word(found, smallest),
+    )
+    if found.method == "floor" and found.floor:
+        verdict["reasons"].append(reasons.reason("one_launch", floor=f"{found.floor:.0%}"))
+
+
+def word(found: effects.Estimate, smallest: float) -> str:
+    """The verdict of an effect: see the file's first lines."""
+    low, high = found.interval
+    if low > 0 and found.effect >= max(smallest, found.floor):
+        return "supported"
+    return "refuted" if high < smallest else "inconclusive"
+
+
+def _gap(
+    verdict: Verdict, question: Mapping[str, Any], base: arms.Arm, plan: Mapping[str, Any]
+) -> None:
+    """How much the baseline would have to gain to meet a target: what a cause would have to
+    explain.
+    """
+    asked = question.get("explains_gap_to")
+    if asked is None:
+        return
+    if isinstance(asked, str):
+        target = (plan.get("targets") or {}).get(asked)
+        values = [row[asked] for row in base.rows if row.get(asked) is not None]
+        value = sum(values) / len(values) if values else None
+    else:
+        target, value = {"op": ">=", "value": float(asked)}, base.value
+    if target and value:
+        verdict["target"] = target
+        verdict["needed_effect"] = gates.needed(value, target)
+
+
+def _single(
+    verdict: Verdict,
+    question: Mapping[str, Any],
+    point: Mapping[str, Any],
+    plan: Mapping[str, Any],
+    tables: Tables,
+) -> effects.Estimate | None:
+    """The value of one arm with its interval; None where the verdict is already given."""
+    arm = arms.build(point["variant"], point["runs"], question["metric"], tables)
+    _substitute(verdict, question["metric"], (arm,), tables)
+    _enter(verdict, arm)
+    if _blocked(verdict, plan, tables, arm):
+        return None
+    try:
+        found = effects.alone(list(arm.launches.values()), question["metric"])
+    except effects.NoRelativeChange:
+        stop(verdict, "invalid", [reasons.reason("no_relative_change")])
+        return None
+    verdict.update(
+        value=found.effect,
+        interval=list(found.interval),
+        floor=found.floor,
+        floor_source=found.floor_source,
+        method=found.method,
+    )
+    if found.method == "floor" and found.floor:
+        verdict["reasons"].append(reasons.reason("one_launch", floor=f"{found.floor:.0%}"))
+    return found
+
+
+def threshold(
+    verdict: Verdict,
+    question: Mapping[str, Any],
+    point: Mapping[str, Any],
+    plan: Mapping[str, Any],
+    tables: Tables,
+) -> None:
+    """Met if the whole interval meets the target, refuted if no part of it does. `effect` is the
+    margin, + is met.
+    """
+    target = question.get("target")
+    if not target:
+        stop(verdict, "invalid", [reasons.reason("nothing_to_compare")])
+        return
+    found = _single(verdict, question, point, plan, tables)
+    if found is None:
+        return
+    verdict["effect"] = gates.margin(found.effect, target)
+    verdict["needed_effect"] = gates.needed(found.effect, target)
+    met = [gates.meets(bound, target) for bound in found.interval]
+    verdict["verdict"] = "supported" if all(met) else "inconclusive" if any(met) else "refuted"
+    verdict["value_interval"] = verdict["interval"]
+    margins = [gates.margin(bound, target) for bound in found.interval]
+    verdict["interval"] = None if None in margins else sorted(m for m in margins if m is not None)
+
+
+def level(
+    verdict: Verdict,
+    question: Mapping[str, Any],
+    point: Mapping[str, Any],
+    plan: Mapping[str, Any],
+    tables: Tables,
+) -> None:
+    """Inside the expected range, outside it, or across one of its ends."""
+    expected = question.get("expected")
+    if not expected:
+        stop(verdict, "invalid", [reasons.reason("nothing_to_compare")])
+        return
+    found = _single(verdict, question, point, plan, tables)
+    if found is None:
+        return
+    (low, high), (least, most) = found.interval, expected
+    if low >= least and high <= most:
+        verdict["verdict"] = "supported"
+    else:
+        verdict["verdict"] = "refuted" if high < least or low > most else "inconclusive"
+    verdict["value_interval"], verdict["interval"] = (
+        verdict["interval"],
+        None,
+    )  # a level has no effect
+
+
+def scaling(
+    verdict: Verdict,
+    question: Mapping[str, Any],
+    point: Mapping[str, Any],
+    plan: Mapping[str, Any],
+    tables: Tables,
+) -> None:
+    """The metric at each higher concurrency against the lowest; the verdict is the best point's."""
+    metric = question["metric"]
+    curve = {
+        int(level): arms.build(point["variant"], names, metric, tables)
+        for level, names in point["runs"].items()
+    }
+    _enter(verdict, *curve.values())
+    first = min(curve, default=0)
+    if len(curve) < 2:
+        stop(verdict, "invalid", [reasons.reason("nothing_to_compare")])
+        return
+    if _blocked(verdict, plan, tables, *curve.values()):
+        return
+    verdict["baseline_value"] = curve[first].value
+    steps = []
+    for level in sorted(curve)[1:]:
+        step: Verdict = {**BLANK, "verdict": "invalid", "reasons": [], "concurrency": level}
+        _decide(step, question, curve[first].launches, curve[level].launches, metric)
+        step["value"] = curve[level].value
+        steps.append(step)
+    best = max(steps, key=lambda s: float("-inf") if s["effect"] is None else s["effect"])
+    for name in (
+        "effect",
+        "interval",
+        "floor",
+        "floor_source",
+        "smallest_effect",
+        "smallest_detectable",
+        "method",
+    ):
+        verdict[name] = best.get(name)
+    verdict["candidate_value"] = verdict["value"] = best["value"]
+    verdict["point"] = {"concurrency": best["concurrency"]}
+    verdict["verdict"] = overall(step["verdict"] for step in steps) or "invalid"
+    verdict["reasons"].extend(best["reasons"])
+    keep = ("concurrency", "verdict", "effect", "interval", "value")
+    verdict["points"] = [{name: step[name] for name in keep} for step in steps]

@@ -1,0 +1,314 @@
+"""One verdict in words: the answer with its number, and what a sceptic asks for.
+
+In: `Findings` and the catalogue. Out: `Bullet`s and Markdown text. A sentence that states a result
+is looked up under `<kind>.<verdict>`; none is written for one study.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from decodelab import markdown, numbers
+from decodelab.findings import Findings, Verdict, values
+from decodelab.markdown import Md
+from decodelab.report_labels import metric_label, statistic
+from decodelab.report_tables import Table
+from decodelab.words import Words
+
+MANY_VERDICTS = 4  # more are written as a table
+
+
+@dataclass
+class Bullet:
+    text: Md
+    under: list[Md] = field(default_factory=list)
+
+
+def answer(findings: Findings, verdict: Verdict, words: Words, coarse: bool = False) -> Md:
+    """What was found, as one clause with its number."""
+    metric = verdict.get("metric") or ""
+    target = verdict.get("target")
+    bounds = verdict.get("expected") or findings.question(verdict).get("expected")
+    places: dict[str, object] = {
+        "metric": metric_label(words, metric),
+        "baseline": verdict.get("baseline") or numbers.DASH,
+        "candidate": verdict.get("candidate") or numbers.DASH,
+        "before": numbers.show(
+            metric, verdict.get("baseline_value"), bare=numbers.unit_moves(metric)
+        ),
+        "after": numbers.show(metric, verdict.get("candidate_value")),
+        "effect": numbers.effect(verdict.get("effect")),
+        "value": numbers.show(metric, _value(verdict), coarse=coarse),
+        "target": numbers.target(metric, target),
+        "expected": numbers.expected(metric, bounds) if bounds else numbers.DASH,
+        "series": _series(findings, verdict, words),
+    }
+    text = words.say(f"answer.{verdict['kind']}.{verdict['verdict']}", **places)
+    return markdown.joined(
+        [text, *_clauses(findings, verdict, words, coarse)], words.say("sentence.and")
+    )
+
+
+def level_fact(findings: Findings, verdict: Verdict, words: Words) -> Md:
+    """A measured level in round figures, for the report's last line."""
+    metric = verdict.get("metric") or ""
+    bounds = verdict.get("expected") or findings.question(verdict).get("expected")
+    return words.say(
+        f"next.level.{verdict['verdict']}",
+        metric=metric_label(words, metric),
+        value=numbers.about(metric, _value(verdict)),
+        expected=numbers.expected(metric, bounds) if bounds else numbers.DASH,
+    )
+
+
+def _value(verdict: Verdict) -> float | None:
+    value = verdict.get("value")
+    return value if value is not None else verdict.get("candidate_value")
+
+
+def _clauses(findings: Findings, verdict: Verdict, words: Words, coarse: bool) -> list[Md]:
+    """What belongs to the answer of some questions only."""
+    clauses = []
+    if verdict.get("point") and verdict["kind"].startswith("compare"):
+        clauses.append(words.say("answer.point", point=_point(verdict, words)))
+    gap = _gap(verdict)
+    if gap:
+        clauses.append(
+            words.say(f"gap.{gap}", needed=numbers.effect(verdict.get("needed_effect"), 0))
+        )
+    clauses += _waiting(findings, verdict, words)
+    if not coarse:
+        clauses += _decode_beside(findings, verdict, words)
+    row = next(
+        (findings.runs[name] for name in verdict.get("runs") or [] if name in findings.runs), None
+    )
+    if verdict["kind"] == "level" and row and numbers.split(verdict["metric"])[1] == "util_pct":
+        power = row.get("power_w_mean_all")
+        if power is not None:
+            shown = numbers.power_of_cap(power, row.get("power_cap_w"))
+            clauses.append(words.say("answer.power", power=shown))
+    return clauses
+
+
+def _waiting(findings: Findings, verdict: Verdict, words: Words) -> list[Md]:
+    """Beside a rate over concurrency, what it did to the wait for the first token."""
+    if verdict["kind"] != "scaling" or verdict["verdict"] in ("invalid", "not_possible"):
+        return []
+    rows = [findings.runs[name] for name in verdict.get("runs") or [] if name in findings.runs]
+    known = [
+        row
+        for row in rows
+        if row.get("ttft_s_p90") is not None and row.get("concurrency") is not None
+    ]
+    if len(known) < 2 or numbers.split(verdict["metric"])[1] == "ttft_s":
+        return []
+    ordered = sorted(known, key=lambda row: row["concurrency"])
+    first, last = (
+        numbers.show("ttft_s_p90", row["ttft_s_p90"], coarse=True)
+        for row in (ordered[0], ordered[-1])
+    )
+    return [
+        words.say(
+            "answer.waiting", metric=metric_label(words, "ttft_s_p90"), first=first, last=last
+        )
+    ]
+
+
+def _decode_beside(findings: Findings, verdict: Verdict, words: Words) -> list[Md]:
+    """Beside a rate of another definition the one that earlier reports call Output TPS."""
+    if numbers.split(verdict.get("metric") or "")[1] not in ("decode_rate", "e2e_tps"):
+        return []
+    rows = [findings.runs[name] for name in verdict.get("runs") or [] if name in findings.runs]
+    column = "decode_tps_p10"
+    shown = numbers.show_range(column, [row.get(column) for row in rows], coarse=True)
+    if shown == numbers.DASH or verdict["verdict"] in ("invalid", "not_possible"):
+        return []
+    return [words.say("answer.decode_beside", metric=metric_label(words, column), value=shown)]
+
+
+def _point(verdict: Verdict, words: Words) -> Md:
+    """Where on a curve the comparison stands: `concurrency 2`."""
+    parts = []
+    for name, value in (verdict.get("point") or {}).items():
+        label = words.say(f"table.{name}") if f"table.{name}" in words else markdown.code(name)
+        shown = f"{value:g}" if isinstance(value, int | float) else str(value)
+        parts.append(words.say("answer.at", name=label, value=shown))
+    return markdown.joined(parts, words.say("sentence.comma"))
+
+
+def _gap(verdict: Verdict) -> str | None:
+    """Whether the measured effect could close the gap to the target: the interval decides, not the
+    estimate.
+    """
+    needed, bounds = verdict.get("needed_effect"), verdict.get("interval")
+    if needed is None or verdict["verdict"] in ("invalid", "not_possible"):
+        return None
+    if needed <= 0:
+        return None  # the target is met, there is no gap
+    if not verdict["kind"].startswith("compare"):
+        return "needs"
+    if verdict.get("explains_gap") is not None:
+        return "could" if verdict["explains_gap"] else "cannot"
+    if not bounds or any(bound is None for bound in bounds):
+        return None
+    if bounds[1] < needed:
+        return "cannot"
+    return "could" if bounds[0] >= needed else "open"
+
+
+def _series(findings: Findings, verdict: Verdict, words: Words) -> Md:
+    """The metric at each concurrency of a scaling question."""
+    rows = [findings.runs[name] for name in verdict.get("runs") or [] if name in findings.runs]
+    metric = verdict.get("metric") or ""
+    items = []
+    for concurrency in sorted(
+        {row["concurrency"] for row in rows if row.get("concurrency") is not None}
+    ):
+        group = [row for row in rows if row.get("concurrency") == concurrency]
+        shown = numbers.show_range(metric, values(group, statistic(metric, group[0])))
+        items.append(
+            words.say("answer.series_item", concurrency=numbers.count(concurrency), value=shown)
+        )
+    return markdown.joined(items, words.say("sentence.comma"))
+
+
+def question_text(findings: Findings, verdict: Verdict, words: Words) -> Md:
+    ask = words.pick(findings.question(verdict).get("ask"))
+    if ask:
+        return markdown.prose(ask)
+    metric = verdict.get("metric") or ""
+    return words.say(
+        f"ask.{verdict['kind']}",
+        metric=metric_label(words, metric),
+        baseline=verdict.get("baseline") or numbers.DASH,
+        candidate=verdict.get("candidate") or numbers.DASH,
+        target=numbers.target(metric, verdict.get("target")),
+        direction=words.say(f"direction.{verdict.get('direction') or 'none'}"),
+    )
+
+
+def word(verdict: str, words: Words) -> Md:
+    return words.say(f"verdict.{verdict}")
+
+
+def evidence(verdict: Verdict, words: Words) -> Md:
+    """Effect, interval, floor, what could be seen at all, and n: what a sceptic asks for."""
+    parts = []
+    for key in (
+        "effect",
+        "interval",
+        "value_interval",
+        "smallest_effect",
+        "floor",
+        "smallest_detectable",
+    ):
+        shown = _evidence_value(key, verdict)
+        if shown != numbers.DASH:
+            parts.append(words.say(_evidence_key(key, verdict, words), value=shown))
+    for key in ("n_requests", "n_launches"):
+        counts = [numbers.count(n) for n in verdict.get(key) or [] if n is not None]
+        if counts:
+            parts.append(words.say(f"evidence.{key}", value=" / ".join(counts)))
+    return markdown.joined(parts, words.say("sentence.semicolon"))
+
+
+def _evidence_key(key: str, verdict: Verdict, words: Words) -> str:
+    """A floor says where it comes from; the effect of a threshold is its distance to the target."""
+    special = verdict.get("floor_source") if key == "floor" else verdict["kind"]
+    name = f"evidence.{key}.{special}"
+    return name if name in words else f"evidence.{key}"
+
+
+def _evidence_value(key: str, verdict: Verdict) -> str:
+    if key == "value_interval":
+        return numbers.show_range(verdict.get("metric") or "", verdict.get("value_interval") or [])
+    if key == "effect":
+        return numbers.effect(verdict.get("effect"))
+    if key == "interval":
+        return numbers.interval(verdict.get("interval"))
+    return numbers.size(verdict.get(key))
+
+
+def verdict_bullets(findings: Findings, verdicts: Sequence[Verdict], words: Words) -> list[Bullet]:
+    bullets = []
+    for verdict in verdicts:
+        text = words.say(
+            "sentence.verdict",
+            word=word(verdict["verdict"], words),
+            ask=question_text(findings, verdict, words),
+            answer=answer(findings, verdict, words),
+        )
+        under = [evidence(verdict, words)] if evidence(verdict, words) else []
+        bullets.append(Bullet(text, under + reasons(verdict, words)))
+    return bullets
+
+
+def reasons(verdict: Verdict, words: Words) -> list[Md]:
+    texts = [
+        markdown.escape(words.pick(item) or item.get("code") or "")
+        for item in verdict.get("reasons") or []
+    ]
+    if verdict.get("suspect_runs"):
+        texts.append(words.say("evidence.suspect", runs=names(verdict["suspect_runs"], words)))
+    return [text for text in texts if text]
+
+
+def verdict_table(verdicts: Sequence[Verdict], words: Words) -> Table:
+    """The same facts in rows, for a question with many candidates."""
+    head = [
+        words.say(f"table.{key}")
+        for key in ("verdict", "candidate", "baseline", "metric_name", "point")
+    ]
+    head += [
+        words.say(f"table.{key}") for key in ("before_after", "effect", "interval", "floor", "n")
+    ]
+    rows = []
+    for verdict in verdicts:
+        metric = verdict.get("metric") or ""
+        before, after = verdict.get("baseline_value"), _value(verdict)
+        counts = [numbers.count(n) for n in verdict.get("n_requests") or [] if n is not None]
+        launches = [numbers.count(n) for n in verdict.get("n_launches") or [] if n is not None]
+        rows.append(
+            [
+                word(verdict["verdict"], words),
+                markdown.code(verdict.get("candidate") or numbers.DASH),
+                markdown.code(verdict.get("baseline") or numbers.DASH),
+                metric_label(words, metric),
+                _point(verdict, words) or numbers.DASH,
+                _before_after(metric, before, after),
+                numbers.effect(verdict.get("effect")),
+                numbers.interval(verdict.get("interval")),
+                numbers.size(verdict.get("floor")),
+                f"{'/'.join(counts) or numbers.DASH} · {'/'.join(launches) or numbers.DASH}",
+            ]
+        )
+    return Table(head, ["left"] * 5 + ["right"] * 5, rows, notes=_reason_notes(verdicts, words))
+
+
+def _before_after(metric: str, before: float | None, after: float | None) -> str:
+    if before is None and after is None:
+        return numbers.DASH
+    return f"{numbers.show(metric, before, bare=True)} → {numbers.show(metric, after)}"
+
+
+def _reason_notes(verdicts: Sequence[Verdict], words: Words) -> list[Md]:
+    """Each reason once, with the candidates that it is about; a refused start is told with its log
+    line.
+    """
+    about: dict[Md, dict[str, None]] = {}
+    told = [verdict for verdict in verdicts if verdict["verdict"] != "not_possible"]
+    for verdict in told:
+        for text in reasons(verdict, words):
+            about.setdefault(text, {})[verdict.get("candidate") or verdict["id"]] = None
+    everyone = {verdict.get("candidate") or verdict["id"] for verdict in told}
+    return [
+        text
+        if set(owners) == everyone
+        else words.say("sentence.about", names=names(owners, words), text=text)
+        for text, owners in about.items()
+    ]
+
+
+def names(items: Iterable[str], words: Words) -> Md:
+    return markdown.joined([markdown.code(item) for item in items], words.say("sentence.comma"))
