@@ -25,7 +25,7 @@ from decodelab.mistakes import ConfigError
 from decodelab.follow import Follower, LaunchFailed
 from decodelab.host import HostError, open_host
 from decodelab.progress import Progress
-from decodelab.receipts import pending_runs, receipt
+from decodelab.receipts import is_pending, receipt
 from decodelab.store import Store, write_json
 from decodelab.study import Study, open_study
 
@@ -68,18 +68,16 @@ def _launch(study: Study, digest: str, target: Path, root: Path, now: call.Call)
         )
     store = Store(root / "results" / "raw")
     retry = study.is_retried(digest, now.retried)
-    if pending_runs(launch, store, retry=retry) or (retry and _refused(launch, store)):
+    if is_pending(launch, store, retry=retry):
         _measure(study, digest, store, root, now)
     made = receipt(launch, store, root)
     if made["status"] == "pending":
-        raise HostError(f"{len(made['missing'])} of {len(launch['runs'])} runs are not measured yet")
+        raise HostError(
+            f"{len(made['missing'])} of {len(launch['runs'])} runs are not measured yet"
+        )
     for file in {target.with_name(f"{digest}.json"), target}:
         write_json(file, made)
     return 0
-
-
-def _refused(launch: orders.Launch, store: Store) -> bool:
-    return store.not_possible(str(launch["server"]), int(launch["start"])) is not None
 
 
 def _measure(study: Study, digest: str, store: Store, root: Path, now: call.Call) -> None:

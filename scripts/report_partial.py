@@ -50,7 +50,9 @@ def _read(study: Study, results: Path, root: Path) -> Path:
         import_raw.main(["--plan", str(plan_file), "--out-dir", str(runs)])
     else:
         store = Store(root / "results" / "raw")
-        receipts = {digest: receipt(launch, store, root) for digest, launch in study.launches.items()}
+        receipts = {
+            digest: receipt(launch, store, root) for digest, launch in study.launches.items()
+        }
         published.publish_runs(study.plan, receipts, root, runs)
         published.publish_captures(study.plan, receipts, root, runs)
     given = ["--plan", str(plan_file), "--tables", str(tables)]
@@ -61,12 +63,22 @@ def _read(study: Study, results: Path, root: Path) -> Path:
     for language in study.plan["languages"]:
         page = report / report_name(language)
         write_report.main(
-            [*given, "--figures", str(report / "figures"), "--language", language, "--out", str(page)]
+            [
+                *given,
+                "--figures",
+                str(report / "figures"),
+                "--language",
+                language,
+                "--out",
+                str(page),
+            ]
         )
     return verdicts
 
 
-def _tell(study: Study, verdicts: Path, pending: list[dict[str, str]], experiment: str | None) -> None:
+def _tell(
+    study: Study, verdicts: Path, pending: list[dict[str, str]], experiment: str | None
+) -> None:
     made = json.loads(verdicts.read_text(encoding="utf-8"))
     for verdict in made["verdicts"]:
         if experiment in (None, verdict["experiment"]):
@@ -77,7 +89,9 @@ def _tell(study: Study, verdicts: Path, pending: list[dict[str, str]], experimen
         print(f"{len(pending)} runs pending:")
         for run in pending:
             print(f"  {run['name']}")
-    pages = ", ".join(f"{study.report}/partial/{report_name(lang)}" for lang in study.plan["languages"])
+    pages = ", ".join(
+        f"{study.report}/partial/{report_name(lang)}" for lang in study.plan["languages"]
+    )
     print(f"report: {pages}")
 
 

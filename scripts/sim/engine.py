@@ -1,43 +1,65 @@
 """The simulated engine: FIFO queue, prefix cache, batches, and how long a step takes.
 
 It knows no clock and no network: the caller takes a step with `begin`, lets its seconds pass, and
-calls `finish`, which returns what each sequence got. A sequence reserves KV blocks for its whole
-length when it is admitted, so nothing is ever preempted.
+calls `finish`, which returns what each sequence got. Every number of it is in PARAMS. They follow
+what was seen on 4 x BI-V100, about 35 times faster: a batch of two brings no more tokens per second
+than one sequence (per-sequence work dominates and grows faster than the batch), waiting requests
+slow the running ones, multi-step scheduling saves the host's share of a step, and the device is
+idle for most of a decode step.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections import OrderedDict, deque
-from dataclasses import dataclass, field
+from collections import deque
+from dataclasses import dataclass
 from typing import Any, Optional
 
-from sim.params import PARAMS
+PARAMS: dict[str, Any] = {
+    # host: once per scheduling, so that num_scheduler_steps = k divides it by k
+    "host_step_ms": 0.55,  # scheduling, input preparation, output processing
+    "host_seq_ms": 0.35,  # more of the same for each running sequence
+    "host_waiting_ms": 0.80,  # more of the same for each request in the queue
+    "host_chunked_ms": 0.03,  # the chunked-prefill scheduler's extra work
+    # device: every step
+    "tp_sync_ms": 0.30,  # x log2(tensor parallel size)
+    "device_fixed_ms": 1.20,  # a sequence's work that tensor parallelism does not split
+    "device_split_ms": 2.40,  # / tensor parallel size
+    "batch_exponent": 1.45,  # device time of n sequences = n ** this x that of one
+    # prefill: on top of the step that carries it
+    "prefill_fixed_ms": 20.0,
+    "prefill_token_ms": 0.10,
+    # noise, as standard deviations
+    "step_jitter": 0.03,  # one step: about 0.3 % over a request of 128 tokens
+    "start_jitter": 0.012,  # one server start; cut at 2.5 %
+    # share of the device's time in which a kernel really runs
+    "decode_busy": 0.355,
+    "prefill_busy": 0.95,
+    # the model and the cards
+    "heads": 16,
+    "think_tokens": 512,  # then </think>, then the answer, then EOS (unless ignore_eos)
+    "answer_tokens": 160,
+    "chars_per_token": 4,
+    "weights_mib": 16620.0,  # / tensor parallel size
+    "activation_mib": 500.0,
+    "kv_block_mib": 0.75,  # 16 tokens; / tensor parallel size
+    "gpu_mib": 32768,
+}
+BLOCK = 16  # tokens
 
-BLOCK = 16
 
-
-@dataclass(eq=False)
 class Sequence:
     """One request in the engine. Times are the caller's."""
 
-    prompt: str  # a token is a fixed number of its characters
-    prompt_tokens: int
-    output_tokens: int
-    owner: Any = None
-    arrived_s: float = 0.0
-    admitted_s: float = 0.0
-    first_s: float = 0.0
-    last_s: float = 0.0
-    cached: int = 0
-    computed: int = 0  # of the prompt, cached tokens included
-    generated: int = 0
-    aborted: bool = False
-    blocks: list = field(default_factory=list)  # of the prompt, as chained hashes
+    arrived_s = admitted_s = last_s = 0.0
+    cached = computed = generated = 0  # tokens; computed: of the prompt, with the cached ones
 
-    def reserved(self) -> int:
-        return -(-(self.prompt_tokens + self.output_tokens) // BLOCK)
+    def __init__(self, prompt: str, output_tokens: int) -> None:
+        size = PARAMS["chars_per_token"]
+        self.prompt_tokens, self.output_tokens = -(-len(prompt) // size), output_tokens
+        ends = range(BLOCK, self.prompt_tokens + 1, BLOCK)
+        self.prefixes = [hash(prompt[: end * size]) for end in ends]  # one a full block
 
 
 @dataclass
@@ -50,77 +72,59 @@ class Step:
 
 
 class Engine:
-    def __init__(self, config: Any, blocks: int, seed: object, params: dict = PARAMS) -> None:
-        self.c, self.p, self.total_blocks = config, params, blocks
+    def __init__(self, config: Any, seed: object, params: dict = PARAMS) -> None:
+        self.c, self.p = config, params
         self.waiting: deque = deque()
         self.running: list = []
-        self.cache: OrderedDict = OrderedDict()  # block hash -> None, oldest use first
+        self.cache: set = set()  # prefixes
         self.random = random.Random(f"decodelab {seed}")
         drift = self.random.gauss(0, params["start_jitter"])
         self.start_factor = 1 + max(-0.025, min(0.025, drift))
-        self.queried = self.hit = 0  # prompt tokens looked up in the prefix cache, and found
+        # For /metrics: counters, and (count, sum in s) of its histograms.
+        self.prompt_tokens = self.generation_tokens = self.queried = self.hit = 0
+        self.histograms = dict.fromkeys(("first", "between", "whole", "queue"), (0, 0.0))
 
     def add(self, seq: Sequence, now: float) -> None:
-        size = BLOCK * self.p["chars_per_token"]
-        chain = 0
-        for i in range(seq.prompt_tokens // BLOCK):
-            chain = hash((chain, seq.prompt[i * size : (i + 1) * size]))
-            seq.blocks.append(chain)
         seq.arrived_s = now
         self.waiting.append(seq)
 
     def abort(self, seq: Sequence) -> None:
-        seq.aborted = True
-        for queue in (self.waiting, self.running):
-            if seq in queue:
-                queue.remove(seq)
-
-    def usage(self) -> float:
-        return sum(s.reserved() for s in self.running) / self.total_blocks
-
-    def _admit(self, now: float, budget: int) -> None:
-        """FIFO: the queue's head waits for a place, KV blocks and token budget; none overtakes."""
-        used = sum(s.reserved() for s in self.running)
-        while self.waiting and len(self.running) < self.c.max_num_seqs:
-            seq = self.waiting[0]
-            cached = self._lookup(seq)
-            todo = seq.prompt_tokens - cached
-            used += seq.reserved()
-            if used > self.total_blocks or budget < (1 if self.c.chunked else todo):
-                return
-            budget -= todo
-            self.running.append(self.waiting.popleft())
-            seq.cached, seq.computed, seq.admitted_s = cached, cached, now
-            if self.c.enable_prefix_caching:
-                self.queried, self.hit = self.queried + seq.prompt_tokens, self.hit + cached
-
-    def _lookup(self, seq: Sequence) -> int:
-        """Tokens of the longest cached prefix; the last token is always computed anew."""
-        for n, block in enumerate(seq.blocks[: (seq.prompt_tokens - 1) // BLOCK]):
-            if block not in self.cache:
-                return n * BLOCK
-            self.cache.move_to_end(block)
-        return (seq.prompt_tokens - 1) // BLOCK * BLOCK
+        """Between two steps only."""
+        (self.running if seq in self.running else self.waiting).remove(seq)
 
     def begin(self, now: float) -> Optional[Step]:
-        """Schedule one step; None when there is nothing to do."""
+        """Schedules one step; None when there is nothing to do."""
         decode = [s for s in self.running if s.computed >= s.prompt_tokens]
-        pending = sum(s.prompt_tokens - s.computed for s in self.running)
+        partial = [s for s in self.running if s.computed < s.prompt_tokens]
         budget = self.c.max_num_batched_tokens - (len(decode) if self.c.chunked else 0)
-        self._admit(now, budget - pending)
         prefill = []
-        for seq in self.running:
-            take = min(budget, seq.prompt_tokens - seq.computed)
-            if take > 0:
-                prefill.append((seq, take))
-                budget -= take
+        while budget > 0:
+            seq = partial.pop(0) if partial else self._admit(now, budget)
+            if seq is None:
+                break
+            prefill.append((seq, min(budget, seq.prompt_tokens - seq.computed)))
+            budget -= prefill[-1][1]
         if prefill and not self.c.chunked:
             decode = []  # without chunking a prompt goes alone, and decoding waits
         if not prefill and not decode:
             return None
         k = 1 if prefill else self.c.num_scheduler_steps
-        seconds, busy = self._cost(len(decode), sum(n for _, n in prefill), k)
-        return Step(seconds, busy, prefill, decode, k)
+        return Step(*self._cost(len(decode), sum(n for _, n in prefill), k), prefill, decode, k)
+
+    def _admit(self, now: float, budget: int) -> Optional[Sequence]:
+        """FIFO: the queue's head waits for a place and for token budget; none overtakes it."""
+        if not self.waiting or len(self.running) >= self.c.max_num_seqs:
+            return None
+        seq = self.waiting[0]
+        known = seq.prefixes[: (seq.prompt_tokens - 1) // BLOCK]  # the last token is always new
+        cached = BLOCK * sum(prefix in self.cache for prefix in known)
+        if not self.c.chunked and seq.prompt_tokens - cached > budget:
+            return None
+        self.running.append(self.waiting.popleft())
+        seq.cached, seq.computed, seq.admitted_s = cached, cached, now
+        if self.c.enable_prefix_caching:
+            self.queried, self.hit = self.queried + seq.prompt_tokens, self.hit + cached
+        return seq
 
     def _cost(self, n: int, prompt_tokens: int, k: int) -> tuple:
         """Seconds and busy share of a step: n decoding sequences times k tokens, and a prefill."""
@@ -130,33 +134,39 @@ class Engine:
         one = p["device_fixed_ms"] + p["device_split_ms"] / tp
         step = p["tp_sync_ms"] * math.log2(tp) + one * n ** p["batch_exponent"]
         device = k * step if n else 0.0
-        prefill = (
-            p["prefill_fixed_ms"] + p["prefill_token_ms"] * prompt_tokens if prompt_tokens else 0.0
-        )
+        prefill = p["prefill_token_ms"] * prompt_tokens
+        prefill += p["prefill_fixed_ms"] if prompt_tokens else 0.0
         total = host + device + prefill
         jitter = max(0.5, 1 + self.random.gauss(0, p["step_jitter"]))
         busy = (device * p["decode_busy"] + prefill * p["prefill_busy"]) / total
         return total * jitter * self.start_factor / 1000, busy
 
-    def finish(self, step: Step) -> list:
+    def finish(self, step: Step, now: float) -> list:
         """[(sequence, tokens it got)]. Past its end a burst costs time and gives nothing."""
-        out = []
+        out = [(s, min(step.tokens, s.output_tokens - s.generated)) for s in step.decode]
         for seq, n in step.prefill:
             seq.computed += n
-            if seq.computed >= seq.prompt_tokens and not seq.aborted:
-                self._remember(seq)
+            if seq.computed >= seq.prompt_tokens:
                 out.append((seq, 1))
-        for seq in step.decode:
-            if not seq.aborted:
-                out.append((seq, min(step.tokens, seq.output_tokens - seq.generated)))
+                self.cache.update(seq.prefixes if self.c.enable_prefix_caching else ())
         for seq, n in out:
-            seq.generated += n
+            self._count(seq, n, now)
             if seq.generated >= seq.output_tokens:
                 self.running.remove(seq)
         return out
 
-    def _remember(self, seq: Sequence) -> None:
-        if self.c.enable_prefix_caching:
-            self.cache.update(dict.fromkeys(seq.blocks))
-            while len(self.cache) > self.total_blocks:
-                self.cache.popitem(last=False)
+    def _count(self, seq: Sequence, n: int, now: float) -> None:
+        if seq.generated:
+            self._observe("between", (now - seq.last_s) / n, n)
+        else:
+            self.prompt_tokens += seq.prompt_tokens
+            self._observe("first", now - seq.arrived_s)
+            self._observe("queue", seq.admitted_s - seq.arrived_s)
+        self.generation_tokens += n
+        seq.generated, seq.last_s = seq.generated + n, now
+        if seq.generated >= seq.output_tokens:
+            self._observe("whole", now - seq.arrived_s)
+
+    def _observe(self, name: str, value_s: float, times: int = 1) -> None:
+        count, total = self.histograms[name]
+        self.histograms[name] = count + times, total + value_s * times

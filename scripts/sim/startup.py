@@ -1,60 +1,137 @@
-"""The simulated server's start as its log tells it: lines out, `Refused` where vLLM raises."""
+"""The start of the simulated vLLM 0.6.3: flags and environment in; log lines or SystemExit out.
+
+IN_API and IN_ENGINE (V0 runs its engine in a process of its own) tell the whole start in order:
+what is logged, and when. A text that is an error ends the start.
+"""
 
 from __future__ import annotations
 
-import sys
-import time
-from typing import Any, Iterator
+import argparse
+import re
+from typing import Any, Callable, Iterator
 
-from sim import flags
-from sim.params import PARAMS, VERSION
+from sim.engine import BLOCK, PARAMS
 
-
-def log(where: str, text: str, level: str = "INFO") -> None:
-    print(f"{level} {time.strftime('%m-%d %H:%M:%S')} {where}] {text}", flush=True)
-
-
-def uvicorn(text: str) -> None:
-    print(f"INFO:     {text}", file=sys.stderr, flush=True)
-
-
-def lines(c: Any, env: dict) -> Iterator[tuple]:
-    """Log lines up to a loaded engine; resolves `c` on the way and sets `c.blocks`."""
-    yield "sim/server.py:1", "SIMULATED: no model and no accelerator behind this server.", "WARNING"
-    yield "api_server.py:528", f"vLLM API server version {VERSION}"
-    yield "api_server.py:529", f"non-default args: {c.non_default}"
-    flags.resolve(c, env)
-    tp, kv = c.tensor_parallel_size, c.max_num_batched_tokens
-    if c.chunked_by_default:
-        words = "Chunked prefill is enabled by default for models with max_model_len > 32K."
-        yield "arg_utils.py:957", words, "WARNING"
-    if c.chunked:
-        yield "config.py:1010", f"Chunked prefill is enabled with max_num_batched_tokens={kv}."
-    words = f"Initializing an LLM engine (v{VERSION}) with config: model={c.model!r}, "
-    words += f"dtype={c.dtype}, max_seq_len={c.max_model_len}, tensor_parallel_size={tp}, "
-    words += f"num_scheduler_steps={c.num_scheduler_steps}, chunked_prefill_enabled={c.chunked}, "
-    yield "llm_engine.py:237", words + f"enable_prefix_caching={c.enable_prefix_caching}"
-    backend, fallback = flags.backend_of(c.backend_asked)
-    if fallback:
-        yield "selector.py:224", fallback
-    yield "selector.py:115", f"Using {backend[0]} backend."
-    flags.check_multi_step(c, backend)
-    yield "model_runner.py:1060", f"Starting to load model {c.model}..."
-    gib = PARAMS["weights_mib"] / tp / 1024
-    yield "model_runner.py:1071", f"Loading model weights took {gib:.4f} GB"
-    c.blocks = flags.kv_blocks(c)
-    cpu = int(c.swap_space * 1024 // (PARAMS["kv_block_mib"] / tp))
-    yield "distributed_gpu_executor.py:57", f"# GPU blocks: {c.blocks}, # CPU blocks: {cpu}"
-    words = f"Maximum concurrency for {c.max_model_len} tokens per request: "
-    yield "distributed_gpu_executor.py:61", words + f"{c.blocks * 16 / c.max_model_len:.2f}x"
+VERSION = "0.6.3+sim"
+TOOL_PARSERS = ("granite", "hermes", "internlm", "llama3_json", "mistral", "qwen3_coder")
+# Asked for -> (what takes effect, its name in errors, whether it runs multi-step without chunks).
+# With chunks none does: only FlashAttention would, and it is not installed here.
+BACKENDS = {
+    "XFORMERS": ("XFormers", "xformers", False),
+    "FLASH_ATTN": ("XFormers", "xformers", False),
+    "SIM_ATTN": ("SimAttn", "sim-attn", True),  # made up: exists only here
+}
 
 
-def traceback_of(e: flags.Refused) -> str:
-    """What a failed start prints last: in the engine process a wrapper comes after the cause."""
-    frame = 'Traceback (most recent call last):\n  File "vllm/{}", in simulated\n{}\n'
-    text = frame.format(e.where, e.error)
-    if e.side == "engine":
-        words = "RuntimeError: Engine process failed to start. See stack trace for the root cause."
-        text = f"Process SpawnProcess-1:\n{text}"
-        text += frame.format("entrypoints/openai/api_server.py", words)
+def always(_: Any) -> bool:
+    return True
+
+
+Rows = dict[str, Callable[[Any], Any]]
+IN_API: Rows = {
+    "server.py:1] SIMULATED: no model and no accelerator behind this server.": always,
+    f"api_server.py:528] vLLM API server version {VERSION}": always,
+    "api_server.py:529] non-default args: {non_default}": always,
+    "KeyError: 'invalid tool call parser: {tool_call_parser} (chose from {tool_parsers})'": (
+        lambda c: c.enable_auto_tool_choice and c.tool_call_parser not in TOOL_PARSERS
+    ),
+    "ValueError: Total number of attention heads ({heads}) must be divisible by tensor parallel "
+    "size ({tensor_parallel_size}).": lambda c: PARAMS["heads"] % c.tensor_parallel_size,
+    "ValueError: max_num_batched_tokens ({max_num_batched_tokens}) is smaller than max_model_len "
+    "({max_model_len}). This effectively limits the maximum sequence length to "
+    "max_num_batched_tokens and makes vLLM reject longer sequences. Please increase "
+    "max_num_batched_tokens or decrease max_model_len.": (
+        lambda c: not c.chunked and c.max_num_batched_tokens < c.max_model_len
+    ),
+    "config.py:1010] Chunked prefill is enabled with max_num_batched_tokens="
+    "{max_num_batched_tokens}.": lambda c: c.chunked,
+}
+IN_ENGINE: Rows = {
+    f"llm_engine.py:237] Initializing an LLM engine (v{VERSION}) with config: model={{model!r}}, "
+    "max_seq_len={max_model_len}, tensor_parallel_size={tensor_parallel_size}, "
+    "num_scheduler_steps={num_scheduler_steps}, chunked_prefill_enabled={chunked}, "
+    "enable_prefix_caching={enable_prefix_caching}": always,
+    "ValueError: Invalid attention backend '{asked}'. Available backends: {backends} "
+    "(case-sensitive).": lambda c: c.asked not in BACKENDS,
+    "selector.py:224] Cannot use FlashAttention-2 backend because the vllm_flash_attn package is "
+    "not found. Make sure that vllm_flash_attn was built and installed (on by default).": (
+        lambda c: c.asked == "FLASH_ATTN"
+    ),
+    "selector.py:115] Using {backend} backend.": always,
+    "ValueError: Multi-Step + Chunked-Prefill not supported for attention backend: {backend_name}. "
+    "Set VLLM_ATTENTION_BACKEND to a value from ['flash-attn'].": (
+        lambda c: c.num_scheduler_steps > 1 and c.chunked
+    ),
+    "ValueError: Multi-Step not supported for attention backend: {backend_name}. Set "
+    "VLLM_ATTENTION_BACKEND to a value from ['flash-attn', 'rocm-flash-attn', 'flashinfer'].": (
+        lambda c: c.num_scheduler_steps > 1 and not c.multi_step
+    ),
+    "model_runner.py:1060] Starting to load model {model}...": always,
+    "model_runner.py:1071] Loading model weights took {weights_gib:.4f} GB": always,
+    "ValueError: No available memory for the cache blocks. Try increasing "
+    "`gpu_memory_utilization` when initializing the engine.": lambda c: c.blocks < 1,
+    "ValueError: The model's max seq len ({max_model_len}) is larger than the maximum number of "
+    "tokens that can be stored in KV cache ({kv_tokens}). Try increasing "
+    "`gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine.": (
+        lambda c: c.max_model_len > c.kv_tokens
+    ),
+    "distributed_gpu_executor.py:57] # GPU blocks: {blocks}, # CPU blocks: 0": always,
+}
+
+
+def boolean(word: str) -> bool:
+    return bool(("false", "true").index(word.lower()))
+
+
+def parse(argv: list) -> argparse.Namespace:
+    """argparse's view of the flags, its errors and exit code 2 included; `--a_b` is `--a-b`."""
+    parser = argparse.ArgumentParser(prog="api_server.py")
+    add = parser.add_argument
+    add("--model", default="sim-model")
+    add("--host", default="127.0.0.1")
+    add("--port", type=int, default=8000)
+    add("--tensor-parallel-size", "-tp", type=int, default=1)
+    add("--gpu-memory-utilization", type=float, default=0.9)
+    add("--max-model-len", type=int, default=262144)
+    add("--max-num-seqs", type=int, default=256)
+    add("--max-num-batched-tokens", type=int)
+    add("--num-scheduler-steps", type=int, default=1)
+    add("--enable-chunked-prefill", type=boolean, nargs="?", const=True)
+    add("--enable-prefix-caching", action="store_true")
+    add("--enable-auto-tool-choice", action="store_true")
+    add("--tool-call-parser")
+    add("--reasoning-parser", choices=("deepseek_r1", "qwen3"))
+    c = parser.parse_args([re.sub("^--[^=]+", lambda m: m[0].replace("_", "-"), a) for a in argv])
+    c.non_default = {k: v for k, v in vars(c).items() if v != parser.get_default(k)}
+    return c
+
+
+def start(c: argparse.Namespace, env: Any) -> Iterator[str]:
+    """Log lines up to a loaded engine; adds to the flags what follows from them."""
+    tp, long = c.tensor_parallel_size, c.max_model_len > 32768
+    c.chunked = long if c.enable_chunked_prefill is None else c.enable_chunked_prefill
+    if c.max_num_batched_tokens is None:
+        small = c.chunked and c.num_scheduler_steps == 1
+        c.max_num_batched_tokens = 512 if small else max(c.max_model_len, 2048)
+    c.asked = env.get("VLLM_ATTENTION_BACKEND") or "XFORMERS"
+    c.backend, c.backend_name, c.multi_step = BACKENDS.get(c.asked, BACKENDS["XFORMERS"])
+    weights_mib = PARAMS["weights_mib"] / tp
+    room_mib = c.gpu_memory_utilization * PARAMS["gpu_mib"] - PARAMS["activation_mib"] - weights_mib
+    c.blocks = int(room_mib // (PARAMS["kv_block_mib"] / tp))
+    c.kv_tokens, c.weights_gib = c.blocks * BLOCK, weights_mib / 1024
+    lists = {"tool_parsers": TOOL_PARSERS, "backends": list(BACKENDS)}
+    for rows in (IN_API, IN_ENGINE):
+        for text in [row for row, when in rows.items() if when(c)]:
+            text = text.format(**vars(c), **PARAMS, **lists)
+            if re.match(r"\w+Error: ", text):
+                raise SystemExit(failure(text, rows is IN_ENGINE))
+            yield text
+
+
+def failure(error: str, in_engine: bool = False) -> str:
+    """What a failed start's log ends with: after a cause in the engine comes a wrapper."""
+    text = f"Traceback (most recent call last):\n{error}"
+    if in_engine:
+        wrapper = "Engine process failed to start. See stack trace for the root cause."
+        text = f"Process SpawnProcess-1:\n{text}\n" + failure(f"RuntimeError: {wrapper}")
     return text

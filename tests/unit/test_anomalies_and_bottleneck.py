@@ -1,4 +1,4 @@
-"""Anomalies found by rule, and suspects ranked by evidence with the prior where evidence cannot order."""
+"""Anomalies found by rule; suspects ranked by evidence, by prior where it cannot order."""
 
 from __future__ import annotations
 

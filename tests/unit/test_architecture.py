@@ -48,7 +48,9 @@ def test_library_knows_only_formats_of_cargo(path: Path) -> None:
     assert of_package(imported(path), "cargo") & modules <= CARGO_FORMATS
 
 
-@pytest.mark.parametrize("path", python_files("cargo", "sim"), ids=lambda p: f"{p.parent.name}/{p.stem}")
+@pytest.mark.parametrize(
+    "path", python_files("cargo", "sim"), ids=lambda p: f"{p.parent.name}/{p.stem}"
+)
 def test_what_leaves_home_stands_alone(path: Path) -> None:
     own = {path.parent.name}
     optional = {"httpx"} if path.parent.name == "cargo" else set()
@@ -56,22 +58,30 @@ def test_what_leaves_home_stands_alone(path: Path) -> None:
     assert roots <= set(sys.stdlib_module_names) | own | optional
 
 
-@pytest.mark.parametrize("path", python_files("cargo", "sim"), ids=lambda p: f"{p.parent.name}/{p.stem}")
+@pytest.mark.parametrize(
+    "path", python_files("cargo", "sim"), ids=lambda p: f"{p.parent.name}/{p.stem}"
+)
 def test_what_leaves_home_parses_on_python_3_9(path: Path) -> None:
     ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 9))
 
 
 def test_only_one_file_imports_fabric() -> None:
-    users = [p.name for p in python_files("decodelab", ".", "cargo", "sim") if "fabric" in imported(p)]
+    users = [
+        p.name for p in python_files("decodelab", ".", "cargo", "sim") if "fabric" in imported(p)
+    ]
     assert len(users) <= 1
 
 
 @pytest.mark.parametrize(
-    "path", python_files("decodelab", ".", "cargo", "sim"), ids=lambda p: f"{p.parent.name}/{p.stem}"
+    "path",
+    python_files("decodelab", ".", "cargo", "sim"),
+    ids=lambda p: f"{p.parent.name}/{p.stem}",
 )
 def test_no_junk_drawer(path: Path) -> None:
     assert path.stem not in BANNED_NAMES
-    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), f"{path} says nothing about itself"
+    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), (
+        f"{path} says nothing about itself"
+    )
 
 
 def test_no_python_where_snakemake_would_trip_over_it() -> None:

@@ -1,4 +1,4 @@
-"""Effects and their intervals: exact small cases, and the judge's calibration by simulation (fixed seeds)."""
+"""Effects and intervals: exact small cases, and the judge's calibration by simulation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from decodelab import effects, judge
+from decodelab import effects, question_kinds
 
 
 def arm(*values: float, name: str = "a") -> dict[str, float]:
@@ -21,7 +21,7 @@ def test_one_launch_an_arm_is_the_estimate_and_the_restart_floor() -> None:
     assert found.effect == pytest.approx(8.33 / 8.74 - 1)
     assert found.interval == pytest.approx((found.effect - 0.04, found.effect + 0.04))
     assert (found.floor, found.floor_source, found.method) == (0.04, "field", "floor")
-    assert judge.word(found, 0.05) == "refuted"
+    assert question_kinds.word(found, 0.05) == "refuted"
 
 
 def test_ttft_has_its_own_floor_and_shares_have_none() -> None:
@@ -76,14 +76,13 @@ def test_effects_do_not_depend_on_the_unit(
 def verdicts(
     true: float, starts: int, studies: int, seed: int, spread: float = 0.02
 ) -> dict[str, float]:
-    """Shares of verdicts over simulated studies: 0.3 % within a launch, `spread` across, 3 % drift."""
+    """Shares of verdicts over simulated studies: 0.3 % within a launch, `spread` across, drift."""
     random = np.random.default_rng(seed)
     order = [side for n in range(starts) for side in ("ab" if n % 2 == 0 else "ba")]
     counts: dict[str, float] = {}
     for _ in range(studies):
-        drift = (
-            random.choice([-1.0, 1.0]) * 0.03 * np.linspace(0, 1, 6)
-        )  # over a queue of six launches
+        slope = random.choice([-1.0, 1.0]) * 0.03 / 5  # 3 % over a queue of six launches
+        drift = slope * np.arange(len(order))
         arms: dict[str, dict[str, float]] = {"a": {}, "b": {}}
         for position, side in enumerate(order):
             level = (
@@ -94,14 +93,19 @@ def verdicts(
             requests = level * np.exp(random.normal(0, 0.003, 4))
             requests[0] *= 0.8  # the first request is an outlier; the median does not follow it
             arms[side][f"{side}{position}"] = float(np.median(requests))
-        word = judge.word(effects.compared(arms["a"], arms["b"], "decode_rate"), 0.05)
+        word = question_kinds.word(effects.compared(arms["a"], arms["b"], "decode_rate"), 0.05)
         counts[word] = counts.get(word, 0) + 1 / studies
     return counts
 
 
 def test_calibration_same_arms_are_rarely_called_different() -> None:
-    for starts, seed in ((1, 1), (2, 2), (3, 3)):
-        assert verdicts(0.0, starts, 4000 // starts, seed).get("supported", 0.0) <= 0.05
+    for starts, seed in ((2, 2), (3, 3)):
+        assert verdicts(0.0, starts, 1000, seed).get("supported", 0.0) <= 0.05
+
+
+def test_calibration_of_one_launch_an_arm_is_what_the_field_floor_is_worth() -> None:
+    """2 % a restart is 2.8 % on a difference, so a chance 5 % is a one in twenty: no better."""
+    assert 0.03 <= verdicts(0.0, 1, 4000, seed=1)["supported"] <= 0.06
 
 
 def test_calibration_a_true_eight_percent_is_found_with_three_starts() -> None:

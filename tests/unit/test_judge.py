@@ -1,4 +1,4 @@
-"""Questions to verdicts: each kind, each guard, the overall rules, and what the 2026-07-14 figures must give."""
+"""Questions to verdicts: each kind, each guard, the overall rules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sample_study import Study, compare, request, run_record
 
-from decodelab import judge, reasons
+from decodelab import judge, question_kinds, reasons
 
 ROOT = Path(__file__).parents[2]
 
@@ -189,6 +189,32 @@ def test_an_arm_that_differs_in_steps_needs_token_counts(tmp_path: Path) -> None
     assert codes(only(study, tmp_path / "b")) >= {"token_counts_needed"}
 
 
+@pytest.mark.parametrize(
+    ("asked", "used", "ignored", "code"),
+    [
+        ("FLASH_ATTN", "XFormers", None, "backend_not_in_effect"),
+        ("FLASH_ATTN", "Flash Attention", None, None),
+        ("FLASH_ATTN_VLLM_V1", "Flash Attention", None, None),
+        ("xformers", "XFormers", None, None),
+        ("FLASHINFER", None, "FLASHINFER", "option_ignored"),
+        ("FLASHINFER", None, "VLLM_ATTENTION_BACKEND", "option_ignored"),
+        ("FLASHINFER", None, "VLLM_USE_V1", None),  # not what this variant asked for
+        ("FLASHINFER", None, None, None),  # the log does not say
+    ],
+)
+def test_a_backend_that_did_not_take_effect_is_no_result(
+    tmp_path: Path, asked: str, used: str | None, ignored: str | None, code: str | None
+) -> None:
+    study = two_arms(10.0, 11.0, flags={"base": {}, "cand": {}})
+    study.plan["variants"]["cand"]["env"] = {"VLLM_ATTENTION_BACKEND": asked}
+    tables = study.tables(tmp_path)
+    start = {"variant": "cand", "start_id": "cand-1", "status": "ready", "version": None}
+    tables.starts.append({**start, "backend": used, "ignored": ignored})
+    verdict = judge.judge(study.plan, tables)["verdicts"][0]
+    assert verdict["verdict"] == ("invalid" if code else "supported")
+    assert code is None or code in codes(verdict)
+
+
 def test_a_curve_gives_one_verdict_a_point_and_supported_wins(tmp_path: Path) -> None:
     study = Study()
     for c, rate in ((1, 10.0), (2, 12.0)):
@@ -222,18 +248,31 @@ def test_a_curve_gives_one_verdict_a_point_and_supported_wins(tmp_path: Path) ->
     ],
 )
 def test_overall(points: list[str], expected: str | None) -> None:
-    assert judge.overall(points) == expected
+    assert question_kinds.overall(points) == expected
 
 
-def test_later_questions_are_controls_unless_they_say_they_decide() -> None:
+def test_an_experiment_that_only_starts_is_not_possible_where_nothing_starts(
+    tmp_path: Path,
+) -> None:
+    study = Study()
+    study.ask("S", variants=["cand"])
+    study.refuse("cand")
+    found = judge.judge(study.plan, study.tables(tmp_path))
+    assert found["experiments"]["S"]["verdict"] == "not_possible"
+    study.plan["experiments"]["S"]["variants"] = ["cand", "base"]
+    assert judge.judge(study.plan, study.tables(tmp_path))["experiments"]["S"]["verdict"] is None
+
+
+def test_later_questions_are_controls_unless_they_say_they_decide(tmp_path: Path) -> None:
+    tables = Study().tables(tmp_path)
     verdicts = [
         {"question": "E_1", "verdict": "refuted"},
         {"question": "E_2", "verdict": "supported"},
     ]
     experiment: dict[str, Any] = {"questions": [{"id": "E_1"}, {"id": "E_2"}]}
-    assert judge.summary(experiment, verdicts)["verdict"] == "refuted"
+    assert judge.summary(experiment, verdicts, tables)["verdict"] == "refuted"
     experiment["questions"] = [{"id": "E_1"}, {"id": "E_2", "decides": True}]
-    assert judge.summary(experiment, verdicts)["verdict"] == "supported"
+    assert judge.summary(experiment, verdicts, tables)["verdict"] == "supported"
 
 
 def alone(study: Study, runs: dict[str, list[str]], **question: Any) -> None:

@@ -55,3 +55,11 @@ def test_any_text(text: str) -> None:
     startlog.read(text)
     startlog.read("non-default args: {" + text + "}")
     startlog.read("args: Namespace(" + text + ")")
+
+
+def test_what_the_engine_says_it_ignores() -> None:
+    found = startlog.read(
+        "WARNING 07-12 09:51:28 [i.py:1] Unknown vLLM environment variable detected: VLLM_USE_V1\n"
+        "INFO 07-12 09:51:28 [cpu.py:1] Cannot use AttentionBackendEnum.FLASHINFER backend on CPU.\n"
+    )
+    assert found.ignored == ["VLLM_USE_V1", "FLASHINFER"] and found.backend is None

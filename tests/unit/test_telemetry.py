@@ -1,6 +1,6 @@
 """SMI readers: exact on a minimal sample of each kind, nothing invented from cut, mixed or broken text."""
 
-# ruff: noqa: E501  (samples as the tools print them)
+
 
 from __future__ import annotations
 

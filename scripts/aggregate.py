@@ -1,0 +1,93 @@
+"""Published runs -> tables.
+
+In: the plan and results/<study>/runs. Out: requests.csv, runs.csv, telemetry.csv and starts.csv.
+
+    python scripts/aggregate.py --plan PLAN --runs results/STUDY/runs --out results/STUDY/tables
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from decodelab import records, stats
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--plan", type=Path, required=True)
+    parser.add_argument("--runs", type=Path, required=True, help="folder of the published runs")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the tables")
+    parser.add_argument(
+        "--root", type=Path, default=Path(), help="what the index's raw paths are relative to"
+    )
+    args = parser.parse_args(argv)
+    try:
+        tables = build(json.loads(args.plan.read_text(encoding="utf-8")), args.runs, args.root)
+    except (
+        OSError,
+        ValueError,
+    ) as error:  # unreadable records and captures are ValueErrors that name their file
+        print(f"aggregate: {error}", file=sys.stderr)
+        return 1
+    args.out.mkdir(parents=True, exist_ok=True)
+    for name, rows in tables.items():
+        write(args.out / f"{name}.csv", list(stats.COLUMNS[name]), rows)
+    return 0
+
+
+def build(plan: Mapping[str, Any], folder: Path, root: Path) -> dict[str, list[stats.Row]]:
+    """All rows of the four tables."""
+    index = records.load_index(folder)
+    tables: dict[str, list[stats.Row]] = {name: [] for name in stats.COLUMNS}
+    for run in records.load_runs(plan, folder, index):
+        raw = run.entry.get("raw")
+        queue = records.queue_seconds(root / raw) if raw and (root / raw).is_dir() else None
+        tables["requests"].extend(stats.request_rows(run))
+        tables["runs"].append(stats.run_row(run, plan.get("targets") or {}, queue))
+        tables["telemetry"].extend(stats.telemetry_rows(run))
+    source = plan.get("source")
+    for entry in index["starts"]:
+        tables["starts"].append(stats.start_row(entry, _log(folder, entry), source))
+    return tables
+
+
+def _log(folder: Path, entry: Mapping[str, Any]) -> str | None:
+    path = folder / str(entry.get("file") or "-")
+    if not path.is_file():
+        return None
+    data = path.read_bytes()
+    return (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode(
+        "utf-8", errors="replace"
+    )
+
+
+def write(path: Path, columns: list[str], rows: Iterable[stats.Row]) -> None:
+    """One table, whole or not at all: a temporary name, then a rename."""
+    waiting = path.with_name(f".{path.name}.{os.getpid()}")
+    with waiting.open("w", encoding="utf-8", newline="") as handle:
+        writer = csv.DictWriter(handle, columns, lineterminator="\n", extrasaction="raise")
+        writer.writeheader()
+        for row in rows:
+            writer.writerow({name: cell(row.get(name)) for name in columns})
+    waiting.replace(path)
+
+
+def cell(value: Any) -> Any:
+    """A value as written: floats with all their digits, the unknown as an empty cell."""
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return repr(value)
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main())
