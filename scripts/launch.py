@@ -1,12 +1,15 @@
-"""Step: one launch. See that its runs are in the raw store, measuring only what is missing, and write its receipt.
+"""Step: one launch. See that its runs are in the raw store, measuring only what is missing, and
+write its receipt.
 
-The first job on a host hands over every launch that this call wants, in plan order; each later job finds its own order
-already queued and only waits, shows progress and fetches. All work is the host agent's: this process may die at any moment
-and costs nothing but the view.
+The first job on a host hands over every launch that this call wants, in plan order; each later
+job finds its own order already queued and only waits, shows progress and fetches. All work is the
+host agent's: this process may die at any moment and costs nothing but the view.
 
-Signals: Ctrl-C stops the server and keeps what is finished; SIGTERM lets the running launch end and drops the rest of the
-queue; SIGHUP (the terminal or the workflow died) leaves the queue to go on by itself.
-Exit codes: 0 receipt written; 1 nothing final (the host's fault, tried again at the next call); 130 stopped by Ctrl-C.
+Signals: Ctrl-C stops the server and keeps what is finished; SIGTERM lets the running launch end
+and drops the rest of the queue; SIGHUP (the terminal or the workflow died) leaves the queue to go
+on by itself.
+Exit codes: 0 receipt written; 1 nothing final (the host's fault, tried again at the next call);
+130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -21,9 +24,9 @@ from types import FrameType
 
 from decodelab import call, orders
 from decodelab.agent_client import AgentClient
-from decodelab.mistakes import ConfigError
 from decodelab.follow import Follower, LaunchFailed
 from decodelab.host import HostError, open_host
+from decodelab.mistakes import ConfigError
 from decodelab.progress import Progress
 from decodelab.receipts import is_pending, receipt
 from decodelab.store import Store, write_json

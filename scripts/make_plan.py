@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from decodelab import config, plan, plantable
+from decodelab import call, config, plan, plantable
 from decodelab.mistakes import ConfigError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -37,7 +37,8 @@ def main(argv: list[str] | None = None) -> int:
     if not args.out and not args.show:
         parser.error("say --out PLAN.json or --print")
     try:
-        document = plan.expand(config.load(args.config, control(args.set), ROOT), ROOT)
+        keys = control(args.set) or dict(call.current().control)
+        document = plan.expand(config.load(args.config, keys, ROOT), ROOT)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2

@@ -1,4 +1,6 @@
-"""Step: give measured runs (or captures) the plan's names. Reads receipts and the raw store, writes results/<study>/runs/."""
+"""Step: give measured runs (or captures) the plan's names. Reads receipts and the raw store, writes
+results/<study>/runs/.
+"""
 
 from __future__ import annotations
 

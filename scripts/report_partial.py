@@ -1,7 +1,7 @@
 """Step: the report from what the raw store holds now. Starts nothing; lists what is pending.
 
-With --experiment it prints that experiment's verdicts as well. Writes results/<study>/partial/ and report/<study>/partial/,
-so that the full report beside it stays what it was.
+With --experiment it prints that experiment's verdicts as well. Writes results/<study>/partial/
+and report/<study>/partial/, so that the full report beside it stays what it was.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import draw_figures
 import import_raw
 import judge
 import write_report
+
 from decodelab import call, published
 from decodelab.mistakes import ConfigError
 from decodelab.receipts import receipt

@@ -1,6 +1,7 @@
 """Step: ask the agents of a study's hosts to stop: at once, or (--drain) after the launch that runs.
 
-Called when a workflow ends with an error; best effort, so that an unreachable host does not hide the first error.
+Called when a workflow ends with an error; best effort, so that an unreachable host does not hide
+the first error.
 """
 
 from __future__ import annotations

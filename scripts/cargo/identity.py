@@ -164,7 +164,11 @@ def _entries(
             for relative, path in sorted(_walk(root)):
                 yield "module:%s:%s" % (module, relative), path, _size(path)
     for path in files:
-        yield "file:" + os.path.basename(path), path, _size(path)
+        if not os.path.isdir(path):
+            yield "file:" + os.path.basename(path), path, _size(path)
+            continue
+        for relative, inside in sorted(_walk(path)):
+            yield "file:%s:%s" % (os.path.basename(path), relative), inside, _size(inside)
 
 
 def _walk(root: str) -> Iterator[Tuple[str, str]]:

@@ -3,11 +3,12 @@
 `explain(text, exit_code=None, timed_out=False)` gives {"class", "root_cause", "line", "stage",
 "hint": {"en", "zh"}, "side": "config"|"host"|"none", "confidence": "high"|"low"}.
 
-How it works: the log is cleaned into logical lines (colours, prefixes and joined lines undone), the
-lines that *are* an error are picked (never warnings, never the source code that a traceback
+How it works: the log is cleaned into logical lines (colours, prefixes and joined lines undone),
+the lines that *are* an error are picked (never warnings, never the source code that a traceback
 echoes), wrappers such as "Engine core initialization failed" are set aside, and the first error
-left, engine and worker processes before the API process, is named by the first row of RULES that it
-matches.  Pure: standard library only, no clock, no files."""
+left, engine and worker processes before the API process, is named by the first row of RULES that
+it matches.  Pure: standard library only, no clock, no files.
+"""
 
 # ruff: noqa: E501  (one rule a line: the tables are read as tables)
 

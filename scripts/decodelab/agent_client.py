@@ -1,6 +1,8 @@
-"""Talk to the host agent: hand over orders, ask, stop, fetch. The workflow's side of scripts/cargo/agent.py.
+"""Talk to the host agent: hand over orders, ask, stop, fetch. The workflow's side of
+scripts/cargo/agent.py.
 
-In:  a Host and orders (plain dicts, see scripts/cargo/agent.py). Out: the agent's own JSON answers.
+In:  a Host and orders (plain dicts, see scripts/cargo/agent.py). Out: the agent's own JSON
+answers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What one call of snakemake is about, as its jobs learn it: control keys, wanted launches, session.
 
-In:  the environment variable DECODELAB_CALL that the Snakefile sets. Out: a `Call`; without the variable (a step run by
-hand) an empty one. It travels in the environment since Snakemake would take a parameter for a reason to run jobs again.
+In:  the environment variable DECODELAB_CALL that the Snakefile sets. Out: a `Call`; without the
+variable (a step run by hand) an empty one. It travels in the environment since Snakemake would
+take a parameter for a reason to run jobs again.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ VARIABLE = "DECODELAB_CALL"
 
 @dataclass(frozen=True)
 class Call:
-    """`control`: the keys of --config. `queue`: digests of the launches that the targets need. `session`: tells a failure
-    of this call from one of an earlier call, which is tried again."""
+    """`control`: the keys of --config. `queue`: digests of the launches that the targets need.
+    `session` tells a failure of this call from one of an earlier call, which is tried again.
+    """
 
     control: Mapping[str, Any] = field(default_factory=dict)
     queue: frozenset[str] = frozenset()

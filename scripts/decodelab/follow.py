@@ -1,7 +1,9 @@
-"""Follow one launch on its host: hand its queue over, wait, fetch what is finished, read the outcome.
+"""Follow one launch on its host: hand its queue over, wait, fetch what is finished, read the
+outcome.
 
-In:  an AgentClient, the launch's digest, orders. Out: whole attempts and starts in the raw store; LaunchFailed if the launch
-came to no final result. Every wait has a deadline; every step may be repeated by another process.
+In:  an AgentClient, the launch's digest, orders. Out: whole attempts and starts in the raw store;
+LaunchFailed if the launch came to no final result. Every wait has a deadline; every step may be
+repeated by another process.
 """
 
 from __future__ import annotations
@@ -68,7 +70,9 @@ class Follower:
         self.client.submit(orders[0]["owner"], orders)
 
     def wait(self, patience_s: float) -> None:
-        """Until the launch ends. Fetches each finished run at once. Raises LaunchFailed for an outcome that is not final."""
+        """Until the launch ends; each finished run is fetched at once. Raises LaunchFailed for an
+        outcome that is not final.
+        """
         end = time.monotonic() + patience_s
         asked = 0.0
         while time.monotonic() < end:

@@ -1,7 +1,9 @@
-"""A machine with accelerators, as the workflow reaches it: run a command, read a file's tail, bring folders there and back.
+"""A machine with accelerators, as the workflow reaches it: run a command, read a file's tail, bring
+folders there and back.
 
-In:  the resolved host block of the plan. Out: a `Host`. Only transports live here; what is done on a host is the agent's
-matter (scripts/cargo/agent.py), so that a lost connection costs nothing but the view.
+In:  the resolved host block of the plan. Out: a `Host`. Only transports live here; what is done
+on a host is the agent's matter (scripts/cargo/agent.py), so that a lost connection costs nothing
+but the view.
 """
 
 from __future__ import annotations
@@ -73,7 +75,8 @@ class LocalHost:
 
     def run(self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float = 60) -> Result:
         try:
-            # A new session keeps Ctrl-C in the user's terminal away from the command: the caller decides what stops.
+            # A new session keeps Ctrl-C in the user's terminal away from the command:
+            # the caller decides what stops.
             done = subprocess.run(
                 list(argv),
                 input=stdin,

@@ -1,7 +1,8 @@
-"""From the plan to orders: what the workflow hands to a host agent (schema decodelab.order/1, see scripts/cargo/agent.py).
+"""From the plan to orders: what the workflow hands to a host agent (schema decodelab.order/1, see
+scripts/cargo/agent.py).
 
-In:  a Study, a launch digest, the Host and the Store. Out: order dicts with every symbol resolved for that host, and the
-queue of launches that this call wants on it.
+In:  a Study, a launch digest, the Host and the Store. Out: order dicts with every symbol resolved
+for that host, and the queue of launches that this call wants on it.
 """
 
 from __future__ import annotations
@@ -127,17 +128,14 @@ def _run(plan: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
 
 def _server(study: Study, launch: Launch, host: Host, store: Store) -> dict[str, Any]:
     server = study.plan["servers"][launch["server"]]
-    block = study.plan["hosts"].get(launch["host"]) or {}
+    block = study.plan["hosts"][launch["host"]]
     symbols = host.symbols()
     fingerprint = server["fingerprint"]
     return {
         "digest": launch["server"],
         "start": launch["start"],
         "argv": [resolve(word, symbols) for word in server["argv"]],
-        "env": {
-            **{k: resolve(str(v), symbols) for k, v in (block.get("env") or {}).items()},
-            **{k: resolve(str(v), symbols) for k, v in server["env"].items()},
-        },
+        "env": _environment(symbols, block["env"], server["env"]),
         "model": resolve(str(server["served_model"] or ""), symbols) or None,
         "port": None if block.get("port") in (None, "auto") else int(block["port"]),
         "source": launch["source"],
@@ -158,5 +156,11 @@ def _telemetry(block: Mapping[str, Any], host: Host) -> dict[str, Any]:
         "tool": told["tool"],
         "argv": [resolve(str(word), symbols) for word in told.get("command") or [told["tool"]]],
         "interval_s": told["interval_s"],
-        "env": dict(told.get("env") or {}),
+        "env": _environment(symbols, block["env"], told.get("env") or {}),
     }
+
+
+def _environment(symbols: Mapping[str, str], *layers: Mapping[str, Any]) -> dict[str, str]:
+    """Later layers win; symbols are resolved."""
+    merged = {name: value for layer in layers for name, value in layer.items()}
+    return {name: resolve(str(value), symbols) for name, value in merged.items()}

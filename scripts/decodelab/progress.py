@@ -1,7 +1,8 @@
 """The lines a person watches while a launch runs.
 
-In:  the agent's events. Out: one line per step on stderr: which launch, which run, how many of how many, elapsed,
-expected end. The expected end scales the plan's own estimate by how the study has gone so far.
+In:  the agent's events. Out: one line per step on stderr: which launch, which run, how many of
+how many, elapsed, expected end. The expected end scales the plan's own estimate by how the study
+has gone so far.
 """
 
 from __future__ import annotations

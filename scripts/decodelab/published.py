@@ -1,9 +1,12 @@
-"""The named files of a study, `results/<study>/runs/`: what people grep and what every reading step starts from.
+"""The named files of a study, `results/<study>/runs/`: what people grep and what every reading step
+starts from.
 
-In:  the plan and the receipts (or the raw store). Out: decode_*.json, ixsmi_*.json and server_*.log as copies under the
-plan's names, and two indexes, decode_runs.json and ixsmi_capture.json (schema decodelab.published/1), which say for each
-name where it came from, under which checksum, and for each planned run without a file why there is none.
-The folder is a view: it is made again at will, and a name that left the plan leaves the folder. The raw store keeps all.
+In:  the plan and the receipts (or the raw store). Out: decode_*.json, ixsmi_*.json and
+server_*.log as copies under the plan's names, and two indexes, decode_runs.json and
+ixsmi_capture.json (schema decodelab.published/1), which say for each name where it came from,
+under which checksum, and for each planned run without a file why there is none. The folder is a
+view: it is made again at will, and a name that left the plan leaves the folder. The raw store
+keeps all.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """What the raw store holds of a planned launch: its receipt.
 
-In:  one entry of plan["launches"] and the Store. Out: a receipt (dict, schema decodelab.receipt/1), status
-"done" (every run has a whole result), "not_possible" (the server cannot start as configured: a result) or "pending".
-The report is made from receipts alone, so it never depends on which workflow call measured what.
+In:  one entry of plan["launches"] and the Store. Out: a receipt (dict, schema
+decodelab.receipt/1), status "done" (every run has a whole result), "not_possible" (the server
+cannot start as configured: a result) or "pending". The report is made from receipts alone, so it
+never depends on which workflow call measured what.
 """
 
 from __future__ import annotations

@@ -356,7 +356,11 @@ def _telemetry_figures(run: records.Run) -> Row:
             run.reasons.append(reason)
     if found.reasons and run.validity == "valid":
         run.validity = "suspect"
-    return {**found.values, "smi_rejected": len(capture.rejected)}
+    values = dict(found.values)
+    if "reconstructed" in (run.record.get("source"), capture.header.get("source")):
+        # When a reconstructed sample was taken within its run is the reconstruction's free choice.
+        values = {k: None if k.endswith("_window") else v for k, v in values.items()}
+    return {**values, "smi_rejected": len(capture.rejected)}
 
 
 def _origin(run: records.Run) -> float | None:

@@ -1,11 +1,14 @@
 """The raw store: what was measured, by content, for ever.
 
-In:  folders that a host agent wrote whole (a run's attempt, a start), each with a `DONE.json` of checksums.
-Out: `results/raw/<server>/start<k>/<run>/<attempt>/` and `.../start<k>/start-<start_id>/`, read back as `Attempt` and `Start`.
+In:  folders that a host agent wrote whole (a run's attempt, a start), each with a `DONE.json` of
+checksums.
+Out: `results/raw/<server>/start<k>/<run>/<attempt>/` and `.../start<k>/start-<start_id>/`, read
+back as `Attempt` and `Start`.
 
-A folder enters by copy, check and rename, and is never written again, so a half-copied one is never seen. Snakemake does
-not know these files: no job failure, `-F` or `--delete-all-output` can remove an hour of accelerator time. All studies
-share one store, so a renamed study or a reverted edit finds its results again.
+A folder enters by copy, check and rename, and is never written again, so a half-copied one is
+never seen. Snakemake does not know these files: no job failure, `-F` or `--delete-all-output` can
+remove an hour of accelerator time. All studies share one store, so a renamed study or a reverted
+edit finds its results again.
 """
 
 from __future__ import annotations
@@ -170,7 +173,8 @@ class Store:
             try:
                 copy.rename(target)
             except OSError:
-                # Another process put the same folder in between; ours holds the same checked content.
+                # Another process put the same folder in between; ours holds the
+                # same checked content.
                 if _done(target) is None:
                     raise
         finally:

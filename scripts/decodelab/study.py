@@ -1,7 +1,8 @@
 """One config file as the rules see it: the plan, and the names of the files that the rules make.
 
-In:  the config file and the control keys of `--config`. Out: a `Study`. It holds no logic of measuring or reading;
-it only turns plan entries into paths, priorities and lists, so that rules stay one line each.
+In:  the config file and the control keys of `--config`. Out: a `Study`. It holds no logic of
+measuring or reading; it only turns plan entries into paths, priorities and lists, so that rules
+stay one line each.
 """
 
 from __future__ import annotations
@@ -64,8 +65,9 @@ class Study:
         return list(dict.fromkeys(launch["host"] for launch in self.plan["launches"]))
 
     def receipt(self, launch: str) -> str:
-        """The file that says what is measured. Under `--config retry=NAME` one of this call alone, so that it is missing
-        and the launch is tried again; launch.py then renews the usual one as well."""
+        """The file that says what is measured. Under `--config retry=NAME` one of this call alone,
+        so that it is missing and the launch is tried again; launch.py renews the usual one too.
+        """
         now = call.current()
         again = f".retry-{now.session}" if self.is_retried(launch, now.retried) else ""
         return f"{self.results}/launches/{launch}{again}.json"

@@ -1,8 +1,10 @@
 """`--query-gpu ... --format=csv`, as nvidia-smi and ixsmi write it: with a header or without, with
 units or without.
 
-In: text, and the field names where the text has no header. Out: readings. A row with too few cells,
-a cut cell and a unit that does not belong to the column give None or no reading, never a guess."""
+In: text, and the field names where the text has no header. Out: readings. A row with too few
+cells, a cut cell and a unit that does not belong to the column give None or no reading, never a
+guess.
+"""
 
 from __future__ import annotations
 

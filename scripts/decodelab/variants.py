@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from decodelab import digest, flags, naming
+from decodelab.vocabulary import SIMULATOR_FOLDER
 
 Config = dict[str, Any]
 
@@ -176,5 +177,5 @@ def fold(
 def default_fingerprint(command: list[str], engine: str) -> dict[str, list[str]]:
     """What of the engine is fingerprinted on the host when the config does not say."""
     if "{simulator}" in command:
-        return {"modules": [], "files": ["{simulator}"]}
+        return {"modules": [], "files": [SIMULATOR_FOLDER]}
     return {"modules": ["vllm"] if engine.startswith("vllm") else [], "files": []}

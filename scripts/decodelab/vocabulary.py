@@ -31,6 +31,7 @@ SYMBOLS = {
     "simulator": "the simulated server shipped with this checkout",
 }
 SIMULATOR_PATH = "scripts/sim/server.py"
+SIMULATOR_FOLDER = "{repo}/scripts/sim"  # all of its code
 
 # Found by rule in the data; a suspect's evidence may name one.
 ANOMALIES = {

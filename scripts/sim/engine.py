@@ -1,11 +1,10 @@
 """The simulated engine: FIFO queue, prefix cache, batches, and how long a step takes.
 
 It knows no clock and no network: the caller takes a step with `begin`, lets its seconds pass, and
-calls `finish`, which returns what each sequence got. Every number of it is in PARAMS. They follow
-what was seen on 4 x BI-V100, about 35 times faster: a batch of two brings no more tokens per second
-than one sequence (per-sequence work dominates and grows faster than the batch), waiting requests
-slow the running ones, multi-step scheduling saves the host's share of a step, and the device is
-idle for most of a decode step.
+calls `finish`, which returns what each sequence got. Its numbers follow what was seen on 4 x
+BI-V100, about 35 times faster: a batch of two brings no more tokens per second than one sequence,
+waiting requests slow the running ones, multi-step scheduling saves the host's share of a step, and
+the device is idle for most of a decode step.
 """
 
 from __future__ import annotations
@@ -47,13 +46,14 @@ PARAMS: dict[str, Any] = {
     "gpu_mib": 32768,
 }
 BLOCK = 16  # tokens
+HISTOGRAMS = "time_to_first_token time_per_output_token e2e_request_latency request_queue_time"
 
 
 class Sequence:
     """One request in the engine. Times are the caller's."""
 
     arrived_s = admitted_s = last_s = 0.0
-    cached = computed = generated = 0  # tokens; computed: of the prompt, with the cached ones
+    cached = generated = 0  # tokens: of the prompt, of the output
 
     def __init__(self, prompt: str, output_tokens: int) -> None:
         size = PARAMS["chars_per_token"]
@@ -64,11 +64,11 @@ class Sequence:
 
 @dataclass
 class Step:
-    seconds: float
-    busy: float  # share of the step in which the device works
-    prefill: list  # (sequence, tokens)
+    prefill: list  # sequences; they get their first token
     decode: list
     tokens: int  # for each decoding sequence: num_scheduler_steps
+    seconds: float = 0.0
+    busy: float = 0.0  # share of the step in which the device works
 
 
 class Engine:
@@ -80,9 +80,9 @@ class Engine:
         self.random = random.Random(f"decodelab {seed}")
         drift = self.random.gauss(0, params["start_jitter"])
         self.start_factor = 1 + max(-0.025, min(0.025, drift))
-        # For /metrics: counters, and (count, sum in s) of its histograms.
+        # For /metrics: counters in tokens, and (count, sum in s) of each histogram.
         self.prompt_tokens = self.generation_tokens = self.queried = self.hit = 0
-        self.histograms = dict.fromkeys(("first", "between", "whole", "queue"), (0, 0.0))
+        self.histograms = dict.fromkeys(HISTOGRAMS.split(), (0, 0.0))
 
     def add(self, seq: Sequence, now: float) -> None:
         seq.arrived_s = now
@@ -94,61 +94,53 @@ class Engine:
 
     def begin(self, now: float) -> Optional[Step]:
         """Schedules one step; None when there is nothing to do."""
-        decode = [s for s in self.running if s.computed >= s.prompt_tokens]
-        partial = [s for s in self.running if s.computed < s.prompt_tokens]
-        budget = self.c.max_num_batched_tokens - (len(decode) if self.c.chunked else 0)
-        prefill = []
-        while budget > 0:
-            seq = partial.pop(0) if partial else self._admit(now, budget)
-            if seq is None:
-                break
-            prefill.append((seq, min(budget, seq.prompt_tokens - seq.computed)))
-            budget -= prefill[-1][1]
+        decode = list(self.running)
+        prefill = self._admit(now)
         if prefill and not self.c.chunked:
             decode = []  # without chunking a prompt goes alone, and decoding waits
         if not prefill and not decode:
             return None
-        k = 1 if prefill else self.c.num_scheduler_steps
-        return Step(*self._cost(len(decode), sum(n for _, n in prefill), k), prefill, decode, k)
+        step = Step(prefill, decode, 1 if prefill else self.c.num_scheduler_steps)
+        self._cost(step)
+        return step
 
-    def _admit(self, now: float, budget: int) -> Optional[Sequence]:
+    def _admit(self, now: float) -> list:
         """FIFO: the queue's head waits for a place and for token budget; none overtakes it."""
-        if not self.waiting or len(self.running) >= self.c.max_num_seqs:
-            return None
-        seq = self.waiting[0]
-        known = seq.prefixes[: (seq.prompt_tokens - 1) // BLOCK]  # the last token is always new
-        cached = BLOCK * sum(prefix in self.cache for prefix in known)
-        if not self.c.chunked and seq.prompt_tokens - cached > budget:
-            return None
-        self.running.append(self.waiting.popleft())
-        seq.cached, seq.computed, seq.admitted_s = cached, cached, now
-        if self.c.enable_prefix_caching:
-            self.queried, self.hit = self.queried + seq.prompt_tokens, self.hit + cached
-        return seq
+        admitted: list = []
+        budget = self.c.max_num_batched_tokens
+        while self.waiting and len(self.running) < self.c.max_num_seqs:
+            seq = self.waiting[0]
+            known = seq.prefixes[: (seq.prompt_tokens - 1) // BLOCK]  # the last token is always new
+            seq.cached = BLOCK * sum(prefix in self.cache for prefix in known)
+            budget -= seq.prompt_tokens - seq.cached
+            if admitted and budget < 0:
+                break
+            seq.admitted_s = now
+            admitted.append(self.waiting.popleft())
+            self.running.append(seq)
+            self.queried, self.hit = self.queried + seq.prompt_tokens, self.hit + seq.cached
+        return admitted
 
-    def _cost(self, n: int, prompt_tokens: int, k: int) -> tuple:
-        """Seconds and busy share of a step: n decoding sequences times k tokens, and a prefill."""
-        p, tp = self.p, self.c.tensor_parallel_size
+    def _cost(self, step: Step) -> None:
+        p, tp, n = self.p, self.c.tensor_parallel_size, len(step.decode)
         host = p["host_step_ms"] + p["host_seq_ms"] * n + p["host_waiting_ms"] * len(self.waiting)
         host += p["host_chunked_ms"] if self.c.chunked else 0.0
         one = p["device_fixed_ms"] + p["device_split_ms"] / tp
-        step = p["tp_sync_ms"] * math.log2(tp) + one * n ** p["batch_exponent"]
-        device = k * step if n else 0.0
-        prefill = p["prefill_token_ms"] * prompt_tokens
-        prefill += p["prefill_fixed_ms"] if prompt_tokens else 0.0
+        device = p["tp_sync_ms"] * math.log2(tp) + one * n ** p["batch_exponent"]
+        device *= step.tokens if n else 0
+        prefill = p["prefill_token_ms"] * sum(s.prompt_tokens - s.cached for s in step.prefill)
+        prefill += p["prefill_fixed_ms"] if step.prefill else 0.0
         total = host + device + prefill
         jitter = max(0.5, 1 + self.random.gauss(0, p["step_jitter"]))
-        busy = (device * p["decode_busy"] + prefill * p["prefill_busy"]) / total
-        return total * jitter * self.start_factor / 1000, busy
+        step.busy = (device * p["decode_busy"] + prefill * p["prefill_busy"]) / total
+        step.seconds = total * jitter * self.start_factor / 1000
 
     def finish(self, step: Step, now: float) -> list:
         """[(sequence, tokens it got)]. Past its end a burst costs time and gives nothing."""
         out = [(s, min(step.tokens, s.output_tokens - s.generated)) for s in step.decode]
-        for seq, n in step.prefill:
-            seq.computed += n
-            if seq.computed >= seq.prompt_tokens:
-                out.append((seq, 1))
-                self.cache.update(seq.prefixes if self.c.enable_prefix_caching else ())
+        out += [(s, 1) for s in step.prefill]
+        if self.c.enable_prefix_caching:
+            self.cache.update(*(s.prefixes for s in step.prefill))
         for seq, n in out:
             self._count(seq, n, now)
             if seq.generated >= seq.output_tokens:
@@ -157,15 +149,15 @@ class Engine:
 
     def _count(self, seq: Sequence, n: int, now: float) -> None:
         if seq.generated:
-            self._observe("between", (now - seq.last_s) / n, n)
+            self._observe("time_per_output_token", (now - seq.last_s) / n, n)
         else:
             self.prompt_tokens += seq.prompt_tokens
-            self._observe("first", now - seq.arrived_s)
-            self._observe("queue", seq.admitted_s - seq.arrived_s)
+            self._observe("time_to_first_token", now - seq.arrived_s)
+            self._observe("request_queue_time", seq.admitted_s - seq.arrived_s)
         self.generation_tokens += n
         seq.generated, seq.last_s = seq.generated + n, now
         if seq.generated >= seq.output_tokens:
-            self._observe("whole", now - seq.arrived_s)
+            self._observe("e2e_request_latency", now - seq.arrived_s)
 
     def _observe(self, name: str, value_s: float, times: int = 1) -> None:
         count, total = self.histograms[name]

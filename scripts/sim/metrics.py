@@ -4,13 +4,6 @@ from __future__ import annotations
 
 from sim.engine import Engine
 
-HISTOGRAMS = {
-    "first": "time_to_first_token_seconds",
-    "between": "time_per_output_token_seconds",
-    "whole": "e2e_request_latency_seconds",
-    "queue": "request_queue_time_seconds",
-}
-
 
 def page(model: str, e: Engine) -> str:
     label = 'model_name="' + model.replace("\\", "\\\\").replace('"', '\\"') + '"'
@@ -24,9 +17,8 @@ def page(model: str, e: Engine) -> str:
         "prefix_cache_hits_total": e.hit,
     }
     lines = [f"vllm:{name}{{{label}}} {float(value)}" for name, value in values.items()]
-    for key, name in HISTOGRAMS.items():
-        count, total = e.histograms[key]
-        lines.append(f'vllm:{name}_bucket{{le="+Inf",{label}}} {float(count)}')
-        lines.append(f"vllm:{name}_count{{{label}}} {float(count)}")
-        lines.append(f"vllm:{name}_sum{{{label}}} {total}")
+    for name, (count, total) in e.histograms.items():
+        lines.append(f'vllm:{name}_seconds_bucket{{le="+Inf",{label}}} {float(count)}')
+        lines.append(f"vllm:{name}_seconds_count{{{label}}} {float(count)}")
+        lines.append(f"vllm:{name}_seconds_sum{{{label}}} {total}")
     return "\n".join(lines) + "\n"

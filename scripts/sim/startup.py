@@ -1,7 +1,6 @@
 """The start of the simulated vLLM 0.6.3: flags and environment in; log lines or SystemExit out.
 
-IN_API and IN_ENGINE (V0 runs its engine in a process of its own) tell the whole start in order:
-what is logged, and when. A text that is an error ends the start.
+START tells it in order: what is logged, and when. A text that is an error ends the start.
 """
 
 from __future__ import annotations
@@ -27,10 +26,9 @@ def always(_: Any) -> bool:
     return True
 
 
-Rows = dict[str, Callable[[Any], Any]]
-IN_API: Rows = {
+START: dict[str, Callable[[Any], Any]] = {
     "server.py:1] SIMULATED: no model and no accelerator behind this server.": always,
-    f"api_server.py:528] vLLM API server version {VERSION}": always,
+    "api_server.py:528] vLLM API server version {version}": always,
     "api_server.py:529] non-default args: {non_default}": always,
     "KeyError: 'invalid tool call parser: {tool_call_parser} (chose from {tool_parsers})'": (
         lambda c: c.enable_auto_tool_choice and c.tool_call_parser not in TOOL_PARSERS
@@ -43,11 +41,8 @@ IN_API: Rows = {
     "max_num_batched_tokens or decrease max_model_len.": (
         lambda c: not c.chunked and c.max_num_batched_tokens < c.max_model_len
     ),
-    "config.py:1010] Chunked prefill is enabled with max_num_batched_tokens="
-    "{max_num_batched_tokens}.": lambda c: c.chunked,
-}
-IN_ENGINE: Rows = {
-    f"llm_engine.py:237] Initializing an LLM engine (v{VERSION}) with config: model={{model!r}}, "
+    # V0 runs its engine in a process of its own; what follows happens there.
+    "llm_engine.py:237] Initializing an LLM engine (v{version}) with config: model={model!r}, "
     "max_seq_len={max_model_len}, tensor_parallel_size={tensor_parallel_size}, "
     "num_scheduler_steps={num_scheduler_steps}, chunked_prefill_enabled={chunked}, "
     "enable_prefix_caching={enable_prefix_caching}": always,
@@ -77,10 +72,9 @@ IN_ENGINE: Rows = {
     ),
     "distributed_gpu_executor.py:57] # GPU blocks: {blocks}, # CPU blocks: 0": always,
 }
-
-
-def boolean(word: str) -> bool:
-    return bool(("false", "true").index(word.lower()))
+TRACEBACK = "Traceback (most recent call last):\n{}"
+# What comes after a cause in the engine's process.
+WRAPPER = "RuntimeError: Engine process failed to start. See stack trace for the root cause."
 
 
 def parse(argv: list) -> argparse.Namespace:
@@ -96,7 +90,7 @@ def parse(argv: list) -> argparse.Namespace:
     add("--max-num-seqs", type=int, default=256)
     add("--max-num-batched-tokens", type=int)
     add("--num-scheduler-steps", type=int, default=1)
-    add("--enable-chunked-prefill", type=boolean, nargs="?", const=True)
+    add("--enable-chunked-prefill", type=_boolean, nargs="?", const=True)
     add("--enable-prefix-caching", action="store_true")
     add("--enable-auto-tool-choice", action="store_true")
     add("--tool-call-parser")
@@ -106,32 +100,28 @@ def parse(argv: list) -> argparse.Namespace:
     return c
 
 
+def _boolean(word: str) -> bool:
+    return bool(("false", "true").index(word.lower()))
+
+
 def start(c: argparse.Namespace, env: Any) -> Iterator[str]:
     """Log lines up to a loaded engine; adds to the flags what follows from them."""
     tp, long = c.tensor_parallel_size, c.max_model_len > 32768
     c.chunked = long if c.enable_chunked_prefill is None else c.enable_chunked_prefill
     if c.max_num_batched_tokens is None:
-        small = c.chunked and c.num_scheduler_steps == 1
-        c.max_num_batched_tokens = 512 if small else max(c.max_model_len, 2048)
+        c.max_num_batched_tokens = 512 if c.chunked else max(c.max_model_len, 2048)
     c.asked = env.get("VLLM_ATTENTION_BACKEND") or "XFORMERS"
     c.backend, c.backend_name, c.multi_step = BACKENDS.get(c.asked, BACKENDS["XFORMERS"])
     weights_mib = PARAMS["weights_mib"] / tp
     room_mib = c.gpu_memory_utilization * PARAMS["gpu_mib"] - PARAMS["activation_mib"] - weights_mib
     c.blocks = int(room_mib // (PARAMS["kv_block_mib"] / tp))
     c.kv_tokens, c.weights_gib = c.blocks * BLOCK, weights_mib / 1024
-    lists = {"tool_parsers": TOOL_PARSERS, "backends": list(BACKENDS)}
-    for rows in (IN_API, IN_ENGINE):
-        for text in [row for row, when in rows.items() if when(c)]:
-            text = text.format(**vars(c), **PARAMS, **lists)
-            if re.match(r"\w+Error: ", text):
-                raise SystemExit(failure(text, rows is IN_ENGINE))
-            yield text
-
-
-def failure(error: str, in_engine: bool = False) -> str:
-    """What a failed start's log ends with: after a cause in the engine comes a wrapper."""
-    text = f"Traceback (most recent call last):\n{error}"
-    if in_engine:
-        wrapper = "Engine process failed to start. See stack trace for the root cause."
-        text = f"Process SpawnProcess-1:\n{text}\n" + failure(f"RuntimeError: {wrapper}")
-    return text
+    lists = {"tool_parsers": TOOL_PARSERS, "backends": list(BACKENDS), "version": VERSION}
+    wrapper = ""
+    for text in [text for text, when in START.items() if when(c)]:
+        text = text.format(**vars(c), **PARAMS, **lists)
+        if re.match(r"\w+Error: ", text):
+            raise SystemExit(TRACEBACK.format(text) + wrapper)
+        if text.startswith("llm_engine.py"):
+            wrapper = "\n" + TRACEBACK.format(WRAPPER)
+        yield text

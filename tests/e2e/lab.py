@@ -1,4 +1,6 @@
-"""A checkout of its own for an end-to-end test: real Snakemake, real host agent, real processes, loopback only."""
+"""A checkout of its own for an end-to-end test: real Snakemake, real host agent, real processes,
+loopback only.
+"""
 
 from __future__ import annotations
 

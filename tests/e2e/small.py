@@ -1,4 +1,6 @@
-"""The smallest study that shows everything: two servers, three runs, one question, on the embedded host."""
+"""The smallest study that shows everything: two servers, three runs, one question, on the embedded
+host.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,7 @@ _STUDY: dict[str, Any] = {
                 "command": ["{this}", "-S", "-E", "{repo}/scripts/sim/ixsmi.py"],
                 "interval_s": 0.2,
             },
+            "env": {"SIM_STATE": "{repo}/.decodelab/embedded/sim.state"},
             "expect": {"start_s": 2, "output_tps": 250},
         }
     },

@@ -1,4 +1,6 @@
-"""Ctrl-C, SIGTERM and kill -9 of the workflow, at several moments: no server left, nothing lost, the next call goes on."""
+"""Ctrl-C, SIGTERM and kill -9 of the workflow, at several moments: no server left, nothing lost, the
+next call goes on.
+"""
 
 from __future__ import annotations
 

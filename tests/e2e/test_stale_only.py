@@ -1,4 +1,6 @@
-"""What is measured again after which edit: nothing but what is stale. Printed as a table (edit, launches, runs measured)."""
+"""What is measured again after which edit: nothing but what is stale. Printed as a table (edit,
+launches, runs measured).
+"""
 
 from __future__ import annotations
 
