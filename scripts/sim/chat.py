@@ -16,10 +16,6 @@ WORDS = " decode is a loop that adds one token, and each step pays for its own s
 SIZE: int = PARAMS["chars_per_token"]
 
 
-class ApiError(Exception):
-    """(status, message)"""
-
-
 def dump(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
@@ -39,12 +35,10 @@ class Chat(Sequence):
     """One request: what it asks for, and how its reply is written."""
 
     def __init__(self, body: bytes, config: Any) -> None:
-        try:
-            data = json.loads(body)
-            prompt = render_prompt(data["messages"], data.get("tools") or [])
-        except (ValueError, LookupError, TypeError) as e:
-            raise ApiError(400, f"no chat completion request: {e!r}") from e
-        self.c, self.sent = config, 0
+        """Any exception says what is wrong with the request."""
+        data = json.loads(body)
+        prompt = render_prompt(data["messages"], data.get("tools") or [])
+        self.parsed, self.sent = bool(config.reasoning_parser), 0
         self.stream = bool(data.get("stream"))
         self.include_usage = bool((data.get("stream_options") or {}).get("include_usage"))
         thinks = (data.get("chat_template_kwargs") or {}).get("enable_thinking", True)
@@ -54,27 +48,26 @@ class Chat(Sequence):
         self.reason = "length" if data.get("ignore_eos") or natural > limit else "stop"
         super().__init__(prompt, limit if self.reason == "length" else natural)
         self.head = {"id": f"chatcmpl-{os.urandom(16).hex()}", "model": data["model"]}
-        room = config.max_model_len - self.prompt_tokens
+        longest = config.max_model_len
         if data["model"] != config.model:
-            raise ApiError(404, f"The model `{data['model']}` does not exist.")
-        if not 1 <= limit <= room:
-            words = f"This model's maximum context length is {config.max_model_len} tokens. However"
-            words += f", you requested {self.prompt_tokens + limit} tokens ({self.prompt_tokens} in"
-            raise ApiError(400, f"{words} the messages, {limit} in the completion).")
+            raise ValueError(f"The model `{data['model']}` does not exist.")
+        if not 1 <= limit <= longest - self.prompt_tokens:
+            words = f"This model's maximum context length is {longest} tokens. However, you "
+            words += f"requested {self.prompt_tokens + limit} tokens ({self.prompt_tokens} in the "
+            raise ValueError(f"{words}messages, {limit} in the completion).")
 
     def _token(self, i: int) -> tuple:
         """(field, text) of the i-th output token."""
-        parsed = bool(self.c.reasoning_parser)
         if i == self.think:
-            return "content", "" if parsed else "</think>"
-        field = "reasoning_content" if parsed and i < self.think else "content"
-        return field, WORDS[i * SIZE % len(WORDS) :][:SIZE]
+            return "content", "" if self.parsed else "</think>"
+        text = WORDS[i * SIZE % len(WORDS) :][:SIZE]
+        return "reasoning_content" if self.parsed and i < self.think else "content", text
 
     def usage(self) -> dict:
         out: dict = {"prompt_tokens": self.prompt_tokens, "completion_tokens": self.sent}
         out["total_tokens"] = self.prompt_tokens + self.sent
         out["prompt_tokens_details"] = {"cached_tokens": self.cached}
-        if self.c.reasoning_parser:
+        if self.parsed:
             thoughts = max(0, min(self.sent, self.think))
             out["completion_tokens_details"] = {"reasoning_tokens": thoughts}
         return out

@@ -36,7 +36,6 @@ PARAMS: dict[str, Any] = {
     "decode_busy": 0.355,
     "prefill_busy": 0.95,
     # the model and the cards
-    "heads": 16,
     "think_tokens": 512,  # then </think>, then the answer, then EOS (unless ignore_eos)
     "answer_tokens": 160,
     "chars_per_token": 4,
@@ -162,3 +161,22 @@ class Engine:
     def _observe(self, name: str, value_s: float, times: int = 1) -> None:
         count, total = self.histograms[name]
         self.histograms[name] = count + times, total + value_s * times
+
+    def metrics(self, model: str) -> str:
+        """The `/metrics` page under vLLM's V0 names."""
+        label = 'model_name="' + model.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        values = {
+            "num_requests_running": len(self.running),
+            "num_requests_waiting": len(self.waiting),
+            "num_preemptions_total": 0,
+            "prompt_tokens_total": self.prompt_tokens,
+            "generation_tokens_total": self.generation_tokens,
+            "prefix_cache_queries_total": self.queried,
+            "prefix_cache_hits_total": self.hit,
+        }
+        lines = [f"vllm:{name}{{{label}}} {float(value)}" for name, value in values.items()]
+        for name, (count, total) in self.histograms.items():
+            lines.append(f'vllm:{name}_seconds_bucket{{le="+Inf",{label}}} {float(count)}')
+            lines.append(f"vllm:{name}_seconds_count{{{label}}} {float(count)}")
+            lines.append(f"vllm:{name}_seconds_sum{{{label}}} {total}")
+        return "\n".join(lines) + "\n"

@@ -14,17 +14,20 @@ import signal
 import socket
 import sys
 import time
-from typing import Any
+from typing import Any, Callable
 
 if __package__ in (None, ""):
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-from sim import ixsmi, metrics, startup
-from sim.chat import ApiError, Chat, dump
+from sim import ixsmi, startup
+from sim.chat import Chat, dump
 from sim.engine import PARAMS, Engine
 
 START_LINE_S = 0.018  # the start pauses after each of its log lines, about ten
-STATE_S = 0.1  # how often the load is written for ixsmi
+STATE_S, LOG_EVERY = (
+    0.1,
+    50,
+)  # how often the load is written for ixsmi, and one in so many is logged
 MAX_LAG_S = 0.25  # what is lost beyond it is not caught up
 GPU_REST_MIB = 653  # so much less than its share a card holds: BI-V100's 30477 MiB at 0.95
 
@@ -34,7 +37,7 @@ def log(text: str) -> None:
 
 
 def uvicorn(text: str) -> None:
-    print(f"INFO:     {text}", file=sys.stderr, flush=True)
+    print(f"INFO:     {text}", flush=True)
 
 
 def reply(status: str, body: bytes, kind: str = "application/json") -> bytes:
@@ -48,12 +51,14 @@ class Server:
     def __init__(self, c: Any) -> None:
         self.c, self.busy, self.work = c, 0.0, asyncio.Event()
         self.engine = Engine(c, os.environ.get("SIM_SEED") or f"{os.getpid()} {time.time_ns()}")
-        card = {"id": c.model, "object": "model", "owned_by": "decodelab-simulator"}
-        card["max_model_len"] = c.max_model_len
-        self.pages = {
-            "/health": b"",
-            "/version": dump({"version": startup.VERSION}),
-            "/v1/models": dump({"object": "list", "data": [card]}),
+        card = {"id": c.model, "object": "model", "max_model_len": c.max_model_len}
+        card["owned_by"] = "decodelab-simulator"
+        models = {"object": "list", "data": [card]}
+        self.pages: dict[str, Callable[[], bytes]] = {
+            "/health": lambda: b"",
+            "/version": lambda: dump({"version": startup.VERSION}),
+            "/v1/models": lambda: dump(models),
+            "/metrics": lambda: self.engine.metrics(c.model).encode(),
         }
 
     async def drive(self) -> None:
@@ -76,52 +81,46 @@ class Server:
                 chat.tokens.put_nowait(n)
 
     async def tell(self) -> None:
-        """The load for ixsmi; V0's throughput line each 5 s."""
+        """The load for ixsmi, and V0's throughput line."""
         e, used = self.engine, PARAMS["gpu_mib"] * self.c.gpu_memory_utilization - GPU_REST_MIB
-        last = time.monotonic(), 0, 0
         while True:
-            ixsmi.write_state(None, self.busy, round(used), self.c.tensor_parallel_size)
-            new = time.monotonic(), e.prompt_tokens, e.generation_tokens
-            if new[0] - last[0] > 5:
-                seconds, prompt, generation = (b - a for a, b in zip(last, new))
-                last = new
-                text = f"Avg prompt throughput: {prompt / seconds:.1f} tokens/s, Avg generation "
-                text += f"throughput: {generation / seconds:.1f} tokens/s, Running: "
-                text += f"{len(e.running)} reqs, Swapped: 0 reqs, Pending: {len(e.waiting)} reqs"
-                log(f"metrics.py:351] {text}")
-            await asyncio.sleep(STATE_S)
+            t, prompt, output = time.monotonic(), e.prompt_tokens, e.generation_tokens
+            for _ in range(LOG_EVERY):
+                ixsmi.write_state(None, self.busy, round(used), self.c.tensor_parallel_size)
+                await asyncio.sleep(STATE_S)
+            t = time.monotonic() - t
+            text = f"Avg prompt throughput: {(e.prompt_tokens - prompt) / t:.1f} tokens/s, Avg "
+            text += f"generation throughput: {(e.generation_tokens - output) / t:.1f} tokens/s, "
+            text += f"Running: {len(e.running)} reqs, Pending: {len(e.waiting)} reqs"
+            log(f"metrics.py:351] {text}")
 
     async def connection(self, reader: Any, writer: Any) -> None:
-        """HTTP/1.1 with keep-alive, and no more of it than clients of this API use."""
+        """HTTP/1.1, and no more of it than clients of this API use."""
+        head = "connection: keep-alive"
         try:
-            head = "keep-alive"
             while "connection: close" not in head:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
                 size = re.search(r"\ncontent-length: *(\d+)", head)
                 body = await reader.readexactly(int(size[1])) if size else b""
-                call = " ".join(head.split()[:2])
-                uvicorn(f'"{call}"')
-                if call == "post /v1/chat/completions":
+                method, path = head.split()[:2]
+                uvicorn(f'"{method} {path}"')
+                if (method, path) == ("post", "/v1/chat/completions"):
                     await self.chat(body, reader, writer)
-                elif call == "get /metrics":
-                    page = metrics.page(self.c.model, self.engine)
-                    writer.write(reply("200 OK", page.encode(), "text/plain; version=0.0.4"))
-                elif call.startswith("get ") and call[4:] in self.pages:
-                    writer.write(reply("200 OK", self.pages[call[4:]]))
+                elif method == "get" and path in self.pages:
+                    writer.write(reply("200 OK", self.pages[path]()))
                 else:
                     writer.write(reply("404 Not Found", dump({"detail": "Not Found"})))
         except (OSError, EOFError, asyncio.LimitOverrunError):
-            pass  # it left, or does not speak HTTP
+            pass  # the client left, or does not speak HTTP
         finally:
             writer.close()
 
     async def chat(self, body: bytes, reader: Any, writer: Any) -> None:
         try:
             chat: Any = Chat(body, self.c)
-        except ApiError as e:
-            status, message = e.args
-            error = {"object": "error", "message": message, "code": status}
-            return writer.write(reply(f"{status} Refused", dump(error)))
+        except Exception as e:
+            error = {"object": "error", "message": str(e), "code": 400}
+            return writer.write(reply("400 Bad Request", dump(error)))
         chat.tokens = asyncio.Queue()  # numbers of new ones; 0: aborted
         chat.gone = lambda: reader.at_eof() or writer.is_closing()
         self.engine.add(chat, time.monotonic())
@@ -139,39 +138,32 @@ class Server:
         writer.write(b"0\r\n\r\n" if chat.stream else reply("200 OK", chat.whole()))
 
 
-async def serve(c: Any, sock: socket.socket) -> None:
-    server, stop = Server(c), asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
-    uvicorn(f"Started server process [{os.getpid()}]")
-    await asyncio.start_server(server.connection, sock=sock)
-    uvicorn("Application startup complete.")
-    uvicorn(f"Uvicorn running on http://{c.host}:{c.port} (Press CTRL+C to quit)")
-    tasks = [asyncio.ensure_future(t) for t in (server.drive(), server.tell(), stop.wait())]
-    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+def stop() -> None:
     uvicorn("Shutting down")
     ixsmi.clear_state(None)
-    for task in done:
-        task.result()  # a dead driver ends the server with its traceback
     uvicorn(f"Finished server process [{os.getpid()}]")
+    os._exit(0)  # no wait for what the loop still holds
 
 
-def main() -> None:
-    c, sock = startup.parse(sys.argv[1:]), socket.socket()
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        sock.bind((c.host, c.port))  # bound at once, listened on when ready, as vLLM does
-    except OSError as e:
-        error = startup.failure(f"OSError: [Errno {e.errno}] {os.strerror(e.errno or 0)}")
-        raise SystemExit(error) from None
-    for line in startup.start(c, os.environ):
-        log(line)
-        time.sleep(START_LINE_S)
-    # select() waits to the microsecond; epoll, asyncio's default, only to the millisecond.
-    loop = asyncio.SelectorEventLoop(selectors.SelectSelector())
-    loop.run_until_complete(serve(c, sock))
-    os._exit(0)  # no wait for the loop's leftovers
+async def serve(c: Any, sock: socket.socket) -> None:
+    server, loop = Server(c), asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, stop)
+    loop.add_signal_handler(signal.SIGINT, stop)
+    await asyncio.start_server(server.connection, sock=sock)
+    uvicorn(f"Started server process [{os.getpid()}]")
+    uvicorn("Application startup complete.")
+    uvicorn(f"Uvicorn running on http://{c.host}:{c.port} (Press CTRL+C to quit)")
+    await asyncio.gather(server.drive(), server.tell())
 
 
 if __name__ == "__main__":
-    main()
+    config = startup.parse(sys.argv[1:])
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((config.host, config.port))  # at once; it listens when ready, as vLLM does
+    for line in startup.start(config, os.environ):
+        log(line)
+        time.sleep(START_LINE_S)
+    # select() waits to the microsecond; epoll, asyncio's default, only to the millisecond.
+    selector = selectors.SelectSelector()
+    asyncio.SelectorEventLoop(selector).run_until_complete(serve(config, listener))

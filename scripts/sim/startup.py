@@ -1,17 +1,18 @@
 """The start of the simulated vLLM 0.6.3: flags and environment in; log lines or SystemExit out.
 
-START tells it in order: what is logged, and when. A text that is an error ends the start.
+START tells it in order: a text that is an error ends it.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterator, Optional
 
-from sim.engine import BLOCK, PARAMS
+from sim.engine import PARAMS
 
-VERSION = "0.6.3+sim"
+VERSION, HEADS = "0.6.3+sim", 16
+IN_ENGINE = "llm_engine.py:237]"  # from this line on it is V0's engine process that speaks
 TOOL_PARSERS = ("granite", "hermes", "internlm", "llama3_json", "mistral", "qwen3_coder")
 # Asked for -> (what takes effect, its name in errors, whether it runs multi-step without chunks).
 # With chunks none does: only FlashAttention would, and it is not installed here.
@@ -22,37 +23,28 @@ BACKENDS = {
 }
 
 
-def always(_: Any) -> bool:
-    return True
-
-
-START: dict[str, Callable[[Any], Any]] = {
-    "server.py:1] SIMULATED: no model and no accelerator behind this server.": always,
-    "api_server.py:528] vLLM API server version {version}": always,
-    "api_server.py:529] non-default args: {non_default}": always,
-    "KeyError: 'invalid tool call parser: {tool_call_parser} (chose from {tool_parsers})'": (
+# Log line or error -> when (None: always). A start tells them in this order, up to the first error.
+START: dict[str, Optional[Callable[[Any], Any]]] = {
+    "server.py:1] SIMULATED: no model and no accelerator behind this server.": None,
+    f"api_server.py:528] vLLM API server version {VERSION}": None,
+    "api_server.py:529] non-default args: {non_default}": None,
+    f"KeyError: 'invalid tool call parser: {{tool_call_parser}} (chose from {TOOL_PARSERS})'": (
         lambda c: c.enable_auto_tool_choice and c.tool_call_parser not in TOOL_PARSERS
     ),
-    "ValueError: Total number of attention heads ({heads}) must be divisible by tensor parallel "
-    "size ({tensor_parallel_size}).": lambda c: PARAMS["heads"] % c.tensor_parallel_size,
+    f"ValueError: Total number of attention heads ({HEADS}) must be divisible by tensor parallel "
+    "size ({tensor_parallel_size}).": lambda c: HEADS % c.tensor_parallel_size,
     "ValueError: max_num_batched_tokens ({max_num_batched_tokens}) is smaller than max_model_len "
-    "({max_model_len}). This effectively limits the maximum sequence length to "
-    "max_num_batched_tokens and makes vLLM reject longer sequences. Please increase "
-    "max_num_batched_tokens or decrease max_model_len.": (
+    "({max_model_len}). Please increase max_num_batched_tokens or decrease max_model_len.": (
         lambda c: not c.chunked and c.max_num_batched_tokens < c.max_model_len
     ),
-    # V0 runs its engine in a process of its own; what follows happens there.
-    "llm_engine.py:237] Initializing an LLM engine (v{version}) with config: model={model!r}, "
-    "max_seq_len={max_model_len}, tensor_parallel_size={tensor_parallel_size}, "
-    "num_scheduler_steps={num_scheduler_steps}, chunked_prefill_enabled={chunked}, "
-    "enable_prefix_caching={enable_prefix_caching}": always,
-    "ValueError: Invalid attention backend '{asked}'. Available backends: {backends} "
-    "(case-sensitive).": lambda c: c.asked not in BACKENDS,
-    "selector.py:224] Cannot use FlashAttention-2 backend because the vllm_flash_attn package is "
-    "not found. Make sure that vllm_flash_attn was built and installed (on by default).": (
-        lambda c: c.asked == "FLASH_ATTN"
+    f"{IN_ENGINE} Initializing an LLM engine (v{VERSION}) with config: model={{model!r}}, "
+    "max_seq_len={max_model_len}, chunked_prefill_enabled={chunked}": None,
+    f"ValueError: Invalid attention backend '{{asked}}'. Available: {list(BACKENDS)}": (
+        lambda c: c.asked not in BACKENDS
     ),
-    "selector.py:115] Using {backend} backend.": always,
+    "selector.py:224] Cannot use FlashAttention-2 backend because the vllm_flash_attn package is "
+    "not found.": lambda c: c.asked == "FLASH_ATTN",
+    "selector.py:115] Using {backend} backend.": None,
     "ValueError: Multi-Step + Chunked-Prefill not supported for attention backend: {backend_name}. "
     "Set VLLM_ATTENTION_BACKEND to a value from ['flash-attn'].": (
         lambda c: c.num_scheduler_steps > 1 and c.chunked
@@ -61,20 +53,16 @@ START: dict[str, Callable[[Any], Any]] = {
     "VLLM_ATTENTION_BACKEND to a value from ['flash-attn', 'rocm-flash-attn', 'flashinfer'].": (
         lambda c: c.num_scheduler_steps > 1 and not c.multi_step
     ),
-    "model_runner.py:1060] Starting to load model {model}...": always,
-    "model_runner.py:1071] Loading model weights took {weights_gib:.4f} GB": always,
+    "model_runner.py:1060] Starting to load model {model}...": None,
+    "model_runner.py:1071] Loading model weights took {weights_gib:.4f} GB": None,
     "ValueError: No available memory for the cache blocks. Try increasing "
     "`gpu_memory_utilization` when initializing the engine.": lambda c: c.blocks < 1,
-    "ValueError: The model's max seq len ({max_model_len}) is larger than the maximum number of "
-    "tokens that can be stored in KV cache ({kv_tokens}). Try increasing "
-    "`gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine.": (
-        lambda c: c.max_model_len > c.kv_tokens
-    ),
-    "distributed_gpu_executor.py:57] # GPU blocks: {blocks}, # CPU blocks: 0": always,
+    "distributed_gpu_executor.py:57] # GPU blocks: {blocks}, # CPU blocks: 0": None,
 }
-TRACEBACK = "Traceback (most recent call last):\n{}"
-# What comes after a cause in the engine's process.
-WRAPPER = "RuntimeError: Engine process failed to start. See stack trace for the root cause."
+TRACEBACK = "Traceback (most recent call last):\n"
+WRAPPER = (
+    f"\n{TRACEBACK}RuntimeError: Engine process failed to start. See stack trace for the cause."
+)
 
 
 def parse(argv: list) -> argparse.Namespace:
@@ -101,7 +89,7 @@ def parse(argv: list) -> argparse.Namespace:
 
 
 def _boolean(word: str) -> bool:
-    return bool(("false", "true").index(word.lower()))
+    return ("false", "true").index(word.lower()) == 1
 
 
 def start(c: argparse.Namespace, env: Any) -> Iterator[str]:
@@ -115,13 +103,13 @@ def start(c: argparse.Namespace, env: Any) -> Iterator[str]:
     weights_mib = PARAMS["weights_mib"] / tp
     room_mib = c.gpu_memory_utilization * PARAMS["gpu_mib"] - PARAMS["activation_mib"] - weights_mib
     c.blocks = int(room_mib // (PARAMS["kv_block_mib"] / tp))
-    c.kv_tokens, c.weights_gib = c.blocks * BLOCK, weights_mib / 1024
-    lists = {"tool_parsers": TOOL_PARSERS, "backends": list(BACKENDS), "version": VERSION}
-    wrapper = ""
-    for text in [text for text, when in START.items() if when(c)]:
-        text = text.format(**vars(c), **PARAMS, **lists)
-        if re.match(r"\w+Error: ", text):
-            raise SystemExit(TRACEBACK.format(text) + wrapper)
-        if text.startswith("llm_engine.py"):
-            wrapper = "\n" + TRACEBACK.format(WRAPPER)
-        yield text
+    c.weights_gib = weights_mib / 1024
+    in_engine = False
+    for text, when in START.items():
+        if when and not when(c):
+            continue
+        line = text.format(**vars(c))
+        if re.match(r"\w+Error: ", line):
+            raise SystemExit(TRACEBACK + line + WRAPPER * in_engine)
+        in_engine = in_engine or text.startswith(IN_ENGINE)
+        yield line

@@ -19,7 +19,9 @@ from decodelab.study import TABLES, open_study
 
 PY = sys.executable
 # Only what the command line gives by --config; the study's own file is read by open_study.
-CONTROL = dict(workflow.config_settings.config) if workflow.is_main_process else call.current().control
+CONTROL = (
+    dict(workflow.config_settings.config) if workflow.is_main_process else call.current().control
+)
 
 try:
     STUDY = open_study(workflow.overwrite_configfiles, CONTROL, Path(workflow.basedir))

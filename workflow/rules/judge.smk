@@ -12,5 +12,7 @@ rule judge:
         tables=rules.aggregate.output,
     output:
         f"{STUDY.results}/verdicts.json",
+    params:
+        tables=rules.aggregate.params.tables,
     shell:
-        "{PY:q} scripts/judge.py --plan {input.plan:q} --tables {STUDY.results:q}/tables --out {output:q}"
+        "{PY:q} scripts/judge.py --plan {input.plan:q} --tables {params.tables:q} --out {output:q}"

@@ -15,13 +15,13 @@ rule launch:
     wildcard_constraints:
         launch="|".join(STUDY.launches),
         again=r"(\.retry-[0-9-]+)?",
-    params:
-        config=STUDY.config,
+    priority: STUDY.launch_priority
     # No core: the work is on the host, and two hosts measure at once even under --cores 1.
     threads: 0
     resources:
         **{f"host_{h}": STUDY.share_of(h) for h in STUDY.hosts},
-    priority: STUDY.launch_priority
+    params:
+        config=STUDY.config,
     shell:
         "exec {PY:q} scripts/launch.py --config {params.config:q} --launch {wildcards.launch}"
         " --receipt {output:q} --log {log:q}"

@@ -13,6 +13,9 @@ rule aggregate:
         captures=f"{STUDY.results}/runs/ixsmi_capture.json",
     output:
         expand(f"{STUDY.results}/tables/{{table}}.csv", table=TABLES),
+    params:
+        runs=f"{STUDY.results}/runs",
+        tables=f"{STUDY.results}/tables",
     shell:
-        "{PY:q} scripts/aggregate.py --plan {input.plan:q} --runs {STUDY.results:q}/runs"
-        " --out {STUDY.results:q}/tables"
+        "{PY:q} scripts/aggregate.py --plan {input.plan:q} --runs {params.runs:q}"
+        " --out {params.tables:q}"

@@ -13,5 +13,7 @@ rule import_raw:
     output:
         f"{STUDY.results}/runs/decode_runs.json",
         f"{STUDY.results}/runs/ixsmi_capture.json",
+    params:
+        runs=f"{STUDY.results}/runs",
     shell:
-        "{PY:q} scripts/import_raw.py --plan {input.plan:q} --out-dir {STUDY.results:q}/runs"
+        "{PY:q} scripts/import_raw.py --plan {input.plan:q} --out-dir {params.runs:q}"

@@ -14,9 +14,12 @@ rule figures:
         verdicts=rules.judge.output,
     output:
         f"{STUDY.report}/figures/figures.json",
+    params:
+        tables=rules.aggregate.params.tables,
+        figures=f"{STUDY.report}/figures",
     shell:
-        "{PY:q} scripts/draw_figures.py --plan {input.plan:q} --tables {STUDY.results:q}/tables"
-        " --verdicts {input.verdicts:q} --out {STUDY.report:q}/figures"
+        "{PY:q} scripts/draw_figures.py --plan {input.plan:q} --tables {params.tables:q}"
+        " --verdicts {input.verdicts:q} --out {params.figures:q}"
 
 
 rule write_report:
@@ -28,10 +31,12 @@ rule write_report:
     output:
         f"{STUDY.report}/{{page}}.md",
     params:
+        tables=rules.aggregate.params.tables,
+        figures=rules.figures.params.figures,
         language=STUDY.language_of_page,
     shell:
-        "{PY:q} scripts/write_report.py --plan {input.plan:q} --tables {STUDY.results:q}/tables"
-        " --verdicts {input.verdicts:q} --figures {STUDY.report:q}/figures"
+        "{PY:q} scripts/write_report.py --plan {input.plan:q} --tables {params.tables:q}"
+        " --verdicts {input.verdicts:q} --figures {params.figures:q}"
         " --language {params.language} --out {output:q}"
 
 
