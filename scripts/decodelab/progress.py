@@ -63,6 +63,8 @@ class Progress:
             return _run_end(event)
         if kind == "server_died":
             return f"server died (exit code {event.get('exit_code')})"
+        if kind == "launch_end" and event.get("status") not in (None, "done"):
+            return f"{str(event['status']).replace('_', ' ')}: {event.get('reason')}"
         if kind == "stop_end":
             return f"server stopped in {float(event.get('seconds') or 0):.1f} s"
         return None

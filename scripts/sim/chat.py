@@ -10,10 +10,10 @@ import json
 import os
 from typing import Any
 
-from sim.engine import PARAMS, Sequence
+from sim.engine import Sequence
 
-WORDS = " decode is a loop that adds one token, and each step pays for its own schedule and sync"
-SIZE: int = PARAMS["chars_per_token"]
+WORDS = ("decode", "pays", "in", "each", "step", "for", "its", "schedule", "and", "sync")
+THINK, ANSWER = 512, 160  # tokens; </think> between them, EOS after them (unless ignore_eos)
 
 
 def dump(value: Any) -> bytes:
@@ -35,62 +35,53 @@ class Chat(Sequence):
     """One request: what it asks for, and how its reply is written."""
 
     def __init__(self, body: bytes, config: Any) -> None:
-        """Any exception says what is wrong with the request."""
-        data = json.loads(body)
+        data = json.loads(body)  # any exception says what is wrong with the request
+        natural, limit = THINK + 1 + ANSWER, data.get("max_tokens")
+        limit = natural if limit is None else limit
+        self.reason = "length" if data.get("ignore_eos") or limit < natural else "stop"
         prompt = render_prompt(data["messages"], data.get("tools") or [])
-        self.parsed, self.sent = bool(config.reasoning_parser), 0
-        self.stream = bool(data.get("stream"))
-        self.include_usage = bool((data.get("stream_options") or {}).get("include_usage"))
-        thinks = (data.get("chat_template_kwargs") or {}).get("enable_thinking", True)
-        self.think = PARAMS["think_tokens"] if thinks else -1  # the position of </think>
-        natural = self.think + 1 + PARAMS["answer_tokens"]
-        limit = data.get("max_tokens", natural)
-        self.reason = "length" if data.get("ignore_eos") or natural > limit else "stop"
         super().__init__(prompt, limit if self.reason == "length" else natural)
-        self.head = {"id": f"chatcmpl-{os.urandom(16).hex()}", "model": data["model"]}
-        longest = config.max_model_len
         if data["model"] != config.model:
             raise ValueError(f"The model `{data['model']}` does not exist.")
-        if not 1 <= limit <= longest - self.prompt_tokens:
-            words = f"This model's maximum context length is {longest} tokens. However, you "
-            words += f"requested {self.prompt_tokens + limit} tokens ({self.prompt_tokens} in the "
-            raise ValueError(f"{words}messages, {limit} in the completion).")
+        if not 1 <= limit <= config.max_model_len - self.prompt_tokens:
+            asked, longest = self.prompt_tokens + limit, config.max_model_len
+            raise ValueError(f"maximum context length is {longest} tokens, requested are {asked}")
+        self.parsed, self.stream = bool(config.reasoning_parser), bool(data.get("stream"))
+        self.include_usage = bool((data.get("stream_options") or {}).get("include_usage"))
+        kind = "chat.completion.chunk" if self.stream else "chat.completion"
+        self.head = {"id": f"chatcmpl-{os.urandom(8).hex()}", "object": kind, "model": config.model}
+        self.sent = 0
 
     def _token(self, i: int) -> tuple:
         """(field, text) of the i-th output token."""
-        if i == self.think:
+        if i == THINK:
             return "content", "" if self.parsed else "</think>"
-        text = WORDS[i * SIZE % len(WORDS) :][:SIZE]
-        return "reasoning_content" if self.parsed and i < self.think else "content", text
+        field = "reasoning_content" if self.parsed and i < THINK else "content"
+        return field, " " + WORDS[i % len(WORDS)]
 
     def usage(self) -> dict:
         out: dict = {"prompt_tokens": self.prompt_tokens, "completion_tokens": self.sent}
         out["total_tokens"] = self.prompt_tokens + self.sent
         out["prompt_tokens_details"] = {"cached_tokens": self.cached}
         if self.parsed:
-            thoughts = max(0, min(self.sent, self.think))
-            out["completion_tokens_details"] = {"reasoning_tokens": thoughts}
+            out["completion_tokens_details"] = {"reasoning_tokens": min(self.sent, THINK)}
         return out
 
     def events(self, n: int) -> list:
         """SSE events of the next n tokens: one each, as 0.6.3 does with multi-step too."""
-        out = [] if self.sent else [self._event({"role": "assistant", "content": ""})]
+        choices: list = [] if self.sent else [{"delta": {"role": "assistant", "content": ""}}]
         for i in range(self.sent, self.sent + n):
             field, text = self._token(i)
             reason = self.reason if i + 1 == self.output_tokens else None
             if text or reason:
-                out.append(self._event({field: text}, reason))
+                choices.append({"delta": {field: text}, "finish_reason": reason})
+        chunks: list = [{"choices": [{"index": 0, "finish_reason": None, **c}]} for c in choices]
         self.sent += n
-        if self.sent < self.output_tokens:
-            return out
-        usage = [self._data(choices=[], usage=self.usage())] if self.include_usage else []
-        return [*out, *usage, b"data: [DONE]\n\n"]
-
-    def _event(self, delta: dict, reason: Any = None) -> bytes:
-        return self._data(choices=[{"index": 0, "delta": delta, "finish_reason": reason}])
-
-    def _data(self, **tail: Any) -> bytes:
-        return b"data: " + dump({**self.head, "object": "chat.completion.chunk", **tail}) + b"\n\n"
+        ends = self.sent == self.output_tokens
+        if ends and self.include_usage:
+            chunks.append({"choices": [], "usage": self.usage()})
+        out = [b"data: " + dump({**self.head, **chunk}) + b"\n\n" for chunk in chunks]
+        return [*out, b"data: [DONE]\n\n"] if ends else out
 
     def whole(self) -> bytes:
         """The reply that is not streamed."""
@@ -98,5 +89,4 @@ class Chat(Sequence):
         for field, text in map(self._token, range(self.output_tokens)):
             message[field] = message.get(field, "") + text
         choices = [{"index": 0, "message": message, "finish_reason": self.reason}]
-        tail = {"object": "chat.completion", "choices": choices, "usage": self.usage()}
-        return dump({**self.head, **tail})
+        return dump({**self.head, "choices": choices, "usage": self.usage()})

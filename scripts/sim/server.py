@@ -1,12 +1,12 @@
 """The simulated vLLM server: `python scripts/sim/server.py --model NAME --port N [vLLM's flags]`.
 
-Starts or fails as vLLM 0.6.3 does (log, exit code), then serves the OpenAI API at the engine's pace
-in real time. SIGTERM ends it with 0; during the start it has its default effect.
+Starts or fails as vLLM 0.6.3 does, then serves the OpenAI API at the engine's pace in real time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import selectors
@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import time
-from typing import Any, Callable
+from typing import Any
 
 if __package__ in (None, ""):
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -24,23 +24,17 @@ from sim.chat import Chat, dump
 from sim.engine import PARAMS, Engine
 
 START_LINE_S = 0.018  # the start pauses after each of its log lines, about ten
-STATE_S, LOG_EVERY = (
-    0.1,
-    50,
-)  # how often the load is written for ixsmi, and one in so many is logged
+STATE_S = 0.1  # how often the load is written for ixsmi; it is logged once in 50 times
 MAX_LAG_S = 0.25  # what is lost beyond it is not caught up
 GPU_REST_MIB = 653  # so much less than its share a card holds: BI-V100's 30477 MiB at 0.95
 
 
 def log(text: str) -> None:
-    print(f"INFO {time.strftime('%m-%d %H:%M:%S')} {text}", flush=True)
+    print(f"INFO {time.strftime('%m-%d %H:%M:%S')} {text}")
 
 
-def uvicorn(text: str) -> None:
-    print(f"INFO:     {text}", flush=True)
-
-
-def reply(status: str, body: bytes, kind: str = "application/json") -> bytes:
+def reply(status: str, body: bytes) -> bytes:
+    kind = "application/json" if body[:1] == b"{" else "text/plain"
     head = f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n\r\n"
     return head.encode() + body
 
@@ -51,15 +45,6 @@ class Server:
     def __init__(self, c: Any) -> None:
         self.c, self.busy, self.work = c, 0.0, asyncio.Event()
         self.engine = Engine(c, os.environ.get("SIM_SEED") or f"{os.getpid()} {time.time_ns()}")
-        card = {"id": c.model, "object": "model", "max_model_len": c.max_model_len}
-        card["owned_by"] = "decodelab-simulator"
-        models = {"object": "list", "data": [card]}
-        self.pages: dict[str, Callable[[], bytes]] = {
-            "/health": lambda: b"",
-            "/version": lambda: dump({"version": startup.VERSION}),
-            "/v1/models": lambda: dump(models),
-            "/metrics": lambda: self.engine.metrics(c.model).encode(),
-        }
 
     async def drive(self) -> None:
         """A step ends at an absolute time counted from the last one's: lateness does not add up."""
@@ -68,52 +53,54 @@ class Server:
             for chat in [s for s in (*engine.running, *engine.waiting) if s.gone()]:
                 engine.abort(chat)
                 chat.tokens.put_nowait(0)
-            step = engine.begin(time.monotonic())
-            self.busy = step.busy if step else 0.0
-            if step is None:
+            seconds, self.busy, tokens = engine.step(time.monotonic())
+            if not tokens:
                 self.work.clear()
                 await self.work.wait()
                 clock = time.monotonic()
                 continue
-            clock = max(clock, time.monotonic() - MAX_LAG_S) + step.seconds
+            clock = max(clock, time.monotonic() - MAX_LAG_S) + seconds
             await asyncio.sleep(max(0.0, clock - time.monotonic()))
-            for chat, n in engine.finish(step, time.monotonic()):
+            for chat, n in tokens:
                 chat.tokens.put_nowait(n)
 
     async def tell(self) -> None:
         """The load for ixsmi, and V0's throughput line."""
         e, used = self.engine, PARAMS["gpu_mib"] * self.c.gpu_memory_utilization - GPU_REST_MIB
         while True:
-            t, prompt, output = time.monotonic(), e.prompt_tokens, e.generation_tokens
-            for _ in range(LOG_EVERY):
+            t, made = time.monotonic(), sum(s.generated for s in e.admitted)
+            for _ in range(50):
                 ixsmi.write_state(None, self.busy, round(used), self.c.tensor_parallel_size)
                 await asyncio.sleep(STATE_S)
-            t = time.monotonic() - t
-            text = f"Avg prompt throughput: {(e.prompt_tokens - prompt) / t:.1f} tokens/s, Avg "
-            text += f"generation throughput: {(e.generation_tokens - output) / t:.1f} tokens/s, "
-            text += f"Running: {len(e.running)} reqs, Pending: {len(e.waiting)} reqs"
-            log(f"metrics.py:351] {text}")
+            rate = (sum(s.generated for s in e.admitted) - made) / (time.monotonic() - t)
+            text = f"Avg generation throughput: {rate:.1f} tokens/s, Running: {len(e.running)} reqs"
+            log(f"metrics.py:351] {text}, Pending: {len(e.waiting)} reqs")
 
     async def connection(self, reader: Any, writer: Any) -> None:
-        """HTTP/1.1, and no more of it than clients of this API use."""
-        head = "connection: keep-alive"
-        try:
+        """HTTP/1.1 with keep-alive, and no more of it than clients of this API use."""
+        head = ""
+        with contextlib.closing(writer), contextlib.suppress(OSError, EOFError):  # it left
             while "connection: close" not in head:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
                 size = re.search(r"\ncontent-length: *(\d+)", head)
                 body = await reader.readexactly(int(size[1])) if size else b""
-                method, path = head.split()[:2]
-                uvicorn(f'"{method} {path}"')
-                if (method, path) == ("post", "/v1/chat/completions"):
+                request = " ".join(head.split()[:2])
+                print(f'INFO:     "{request}"')
+                if request == "post /v1/chat/completions":
                     await self.chat(body, reader, writer)
-                elif method == "get" and path in self.pages:
-                    writer.write(reply("200 OK", self.pages[path]()))
                 else:
-                    writer.write(reply("404 Not Found", dump({"detail": "Not Found"})))
-        except (OSError, EOFError, asyncio.LimitOverrunError):
-            pass  # the client left, or does not speak HTTP
-        finally:
-            writer.close()
+                    writer.write(self.page(request))
+
+    def page(self, request: str) -> bytes:
+        model = {"id": self.c.model, "max_model_len": self.c.max_model_len}
+        pages = {
+            "get /health": b"",
+            "get /version": dump({"version": startup.VERSION}),
+            "get /v1/models": dump({"data": [{**model, "owned_by": "decodelab-simulator"}]}),
+            "get /metrics": self.engine.metrics(self.c.model).encode(),
+        }
+        found = request in pages
+        return reply("200 OK" if found else "404 Not Found", pages.get(request, b""))
 
     async def chat(self, body: bytes, reader: Any, writer: Any) -> None:
         try:
@@ -139,31 +126,29 @@ class Server:
 
 
 def stop() -> None:
-    uvicorn("Shutting down")
     ixsmi.clear_state(None)
-    uvicorn(f"Finished server process [{os.getpid()}]")
+    print(f"INFO:     Shutting down\nINFO:     Finished server process [{os.getpid()}]")
     os._exit(0)  # no wait for what the loop still holds
 
 
-async def serve(c: Any, sock: socket.socket) -> None:
+async def main() -> None:
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    c, sock = startup.parse(sys.argv[1:]), socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind((c.host, c.port))  # at once; it listens when ready, as vLLM does
+    for line in startup.start(c, os.environ):
+        log(line)
+        time.sleep(START_LINE_S)
     server, loop = Server(c), asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop)
     loop.add_signal_handler(signal.SIGINT, stop)
     await asyncio.start_server(server.connection, sock=sock)
-    uvicorn(f"Started server process [{os.getpid()}]")
-    uvicorn("Application startup complete.")
-    uvicorn(f"Uvicorn running on http://{c.host}:{c.port} (Press CTRL+C to quit)")
+    print(f"INFO:     Started server process [{os.getpid()}]")
+    print("INFO:     Application startup complete.")
+    print(f"INFO:     Uvicorn running on http://{c.host}:{c.port} (Press CTRL+C to quit)")
     await asyncio.gather(server.drive(), server.tell())
 
 
 if __name__ == "__main__":
-    config = startup.parse(sys.argv[1:])
-    listener = socket.socket()
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind((config.host, config.port))  # at once; it listens when ready, as vLLM does
-    for line in startup.start(config, os.environ):
-        log(line)
-        time.sleep(START_LINE_S)
     # select() waits to the microsecond; epoll, asyncio's default, only to the millisecond.
-    selector = selectors.SelectSelector()
-    asyncio.SelectorEventLoop(selector).run_until_complete(serve(config, listener))
+    asyncio.SelectorEventLoop(selectors.SelectSelector()).run_until_complete(main())

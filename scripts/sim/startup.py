@@ -1,7 +1,4 @@
-"""The start of the simulated vLLM 0.6.3: flags and environment in; log lines or SystemExit out.
-
-START tells it in order: a text that is an error ends it.
-"""
+"""The start of the simulated vLLM 0.6.3: flags and environment in; log lines or SystemExit out."""
 
 from __future__ import annotations
 
@@ -22,7 +19,6 @@ BACKENDS = {
     "SIM_ATTN": ("SimAttn", "sim-attn", True),  # made up: exists only here
 }
 
-
 # Log line or error -> when (None: always). A start tells them in this order, up to the first error.
 START: dict[str, Optional[Callable[[Any], Any]]] = {
     "server.py:1] SIMULATED: no model and no accelerator behind this server.": None,
@@ -34,11 +30,8 @@ START: dict[str, Optional[Callable[[Any], Any]]] = {
     f"ValueError: Total number of attention heads ({HEADS}) must be divisible by tensor parallel "
     "size ({tensor_parallel_size}).": lambda c: HEADS % c.tensor_parallel_size,
     "ValueError: max_num_batched_tokens ({max_num_batched_tokens}) is smaller than max_model_len "
-    "({max_model_len}). Please increase max_num_batched_tokens or decrease max_model_len.": (
-        lambda c: not c.chunked and c.max_num_batched_tokens < c.max_model_len
-    ),
-    f"{IN_ENGINE} Initializing an LLM engine (v{VERSION}) with config: model={{model!r}}, "
-    "max_seq_len={max_model_len}, chunked_prefill_enabled={chunked}": None,
+    "({max_model_len}).": lambda c: not c.chunked and c.max_num_batched_tokens < c.max_model_len,
+    f"{IN_ENGINE} Initializing an LLM engine (v{VERSION}), chunked_prefill_enabled={{chunked}}": None,
     f"ValueError: Invalid attention backend '{{asked}}'. Available: {list(BACKENDS)}": (
         lambda c: c.asked not in BACKENDS
     ),
@@ -55,34 +48,31 @@ START: dict[str, Optional[Callable[[Any], Any]]] = {
     ),
     "model_runner.py:1060] Starting to load model {model}...": None,
     "model_runner.py:1071] Loading model weights took {weights_gib:.4f} GB": None,
-    "ValueError: No available memory for the cache blocks. Try increasing "
-    "`gpu_memory_utilization` when initializing the engine.": lambda c: c.blocks < 1,
+    "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` "
+    "when initializing the engine.": lambda c: c.blocks < 1,
     "distributed_gpu_executor.py:57] # GPU blocks: {blocks}, # CPU blocks: 0": None,
 }
 TRACEBACK = "Traceback (most recent call last):\n"
-WRAPPER = (
-    f"\n{TRACEBACK}RuntimeError: Engine process failed to start. See stack trace for the cause."
-)
+WRAPPER = "RuntimeError: Engine process failed to start. See stack trace for the root cause."
 
 
 def parse(argv: list) -> argparse.Namespace:
     """argparse's view of the flags, its errors and exit code 2 included; `--a_b` is `--a-b`."""
     parser = argparse.ArgumentParser(prog="api_server.py")
-    add = parser.add_argument
-    add("--model", default="sim-model")
-    add("--host", default="127.0.0.1")
-    add("--port", type=int, default=8000)
-    add("--tensor-parallel-size", "-tp", type=int, default=1)
-    add("--gpu-memory-utilization", type=float, default=0.9)
-    add("--max-model-len", type=int, default=262144)
-    add("--max-num-seqs", type=int, default=256)
-    add("--max-num-batched-tokens", type=int)
-    add("--num-scheduler-steps", type=int, default=1)
-    add("--enable-chunked-prefill", type=_boolean, nargs="?", const=True)
-    add("--enable-prefix-caching", action="store_true")
-    add("--enable-auto-tool-choice", action="store_true")
-    add("--tool-call-parser")
-    add("--reasoning-parser", choices=("deepseek_r1", "qwen3"))
+    parser.add_argument("--model", default="sim-model")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--tensor-parallel-size", "-tp", type=int, default=1)
+    parser.add_argument("--gpu-memory-utilization", type=float, default=0.9)
+    parser.add_argument("--max-model-len", type=int, default=262144)
+    parser.add_argument("--max-num-seqs", type=int, default=256)
+    parser.add_argument("--max-num-batched-tokens", type=int)
+    parser.add_argument("--num-scheduler-steps", type=int, default=1)
+    parser.add_argument("--enable-chunked-prefill", type=_boolean, nargs="?", const=True)
+    parser.add_argument("--enable-prefix-caching", action="store_true")
+    parser.add_argument("--enable-auto-tool-choice", action="store_true")
+    parser.add_argument("--tool-call-parser")
+    parser.add_argument("--reasoning-parser", choices=("deepseek_r1", "qwen3"))
     c = parser.parse_args([re.sub("^--[^=]+", lambda m: m[0].replace("_", "-"), a) for a in argv])
     c.non_default = {k: v for k, v in vars(c).items() if v != parser.get_default(k)}
     return c
@@ -96,20 +86,19 @@ def start(c: argparse.Namespace, env: Any) -> Iterator[str]:
     """Log lines up to a loaded engine; adds to the flags what follows from them."""
     tp, long = c.tensor_parallel_size, c.max_model_len > 32768
     c.chunked = long if c.enable_chunked_prefill is None else c.enable_chunked_prefill
-    if c.max_num_batched_tokens is None:
-        c.max_num_batched_tokens = 512 if c.chunked else max(c.max_model_len, 2048)
+    default = 512 if c.chunked else max(c.max_model_len, 2048)
+    c.max_num_batched_tokens = c.max_num_batched_tokens or default
     c.asked = env.get("VLLM_ATTENTION_BACKEND") or "XFORMERS"
     c.backend, c.backend_name, c.multi_step = BACKENDS.get(c.asked, BACKENDS["XFORMERS"])
     weights_mib = PARAMS["weights_mib"] / tp
     room_mib = c.gpu_memory_utilization * PARAMS["gpu_mib"] - PARAMS["activation_mib"] - weights_mib
-    c.blocks = int(room_mib // (PARAMS["kv_block_mib"] / tp))
-    c.weights_gib = weights_mib / 1024
+    c.blocks, c.weights_gib = int(room_mib * tp // PARAMS["kv_block_mib"]), weights_mib / 1024
     in_engine = False
     for text, when in START.items():
         if when and not when(c):
             continue
         line = text.format(**vars(c))
-        if re.match(r"\w+Error: ", line):
-            raise SystemExit(TRACEBACK + line + WRAPPER * in_engine)
+        if line.split()[0].endswith("Error:"):
+            raise SystemExit(TRACEBACK + line + f"\n{TRACEBACK}{WRAPPER}" * in_engine)
         in_engine = in_engine or text.startswith(IN_ENGINE)
         yield line

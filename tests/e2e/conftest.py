@@ -12,6 +12,6 @@ from tests.e2e.lab import Lab
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
-    made = Lab.clone(tmp_path / "checkout")
+    made = Lab.copy(tmp_path / "checkout")
     yield made
     made.end_all()

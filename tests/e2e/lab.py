@@ -38,6 +38,11 @@ class Call:
     text: str
 
 
+def git(folder: Path, *words: str) -> str:
+    done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, check=True)
+    return done.stdout.decode()
+
+
 class Lab:
     """One checkout and the calls of snakemake in it."""
 
@@ -45,20 +50,24 @@ class Lab:
         self.root = root
 
     @classmethod
-    def clone(cls, target: Path, source: Path = REPO) -> Lab:
-        """Copy what git would: tracked files, and new ones it does not ignore."""
-        listed = subprocess.run(
-            ["git", "ls-files", "-co", "--exclude-standard", "-z"],
-            cwd=source,
-            capture_output=True,
-            check=True,
-        )
-        for name in filter(None, listed.stdout.decode().split("\0")):
+    def copy(cls, target: Path) -> Lab:
+        """Copy what git would commit: tracked files, and new ones it does not ignore."""
+        listed = git(REPO, "ls-files", "-co", "--exclude-standard", "-z")
+        for name in filter(None, listed.split("\0")):
             file = target / name
-            if (source / name).is_file():
+            if (REPO / name).is_file():
                 file.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(source / name, file)
+                shutil.copy2(REPO / name, file)
         return cls(target)
+
+    def clone(self, target: Path) -> Lab:
+        """A real `git clone` of this checkout as it is now."""
+        git(self.root, "init", "-q")
+        git(self.root, "add", "-A")
+        who = ["-c", "user.name=lab", "-c", "user.email=lab@localhost"]
+        git(self.root, *who, "commit", "-qm", "as it is")
+        git(self.root, "clone", "-q", str(self.root), str(target))
+        return Lab(target)
 
     def write_config(self, config: dict[str, Any], name: str = "config/config.yaml") -> None:
         text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)

@@ -150,7 +150,7 @@ def test_only_what_is_stale_is_measured(
         step(name, NOTHING)
 
     kept = {p: p.read_bytes() for p in (lab.root / "results" / "raw").rglob("*") if p.is_file()}
-    other = Lab.clone(tmp_path / "elsewhere", lab.root)
+    other = lab.clone(tmp_path / "elsewhere")
     shutil.copytree(lab.root / "results", other.root / "results")
     step("git clone elsewhere, results copied", NOTHING, other)
     assert all(p.read_bytes() == content for p, content in kept.items())
