@@ -9,6 +9,7 @@ from typing import Any
 
 _STUDY: dict[str, Any] = {
     "study": "small",
+    "languages": ["en"],
     "host": "embedded",
     "hosts": {
         "embedded": {

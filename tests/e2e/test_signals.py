@@ -100,7 +100,7 @@ def test_sigterm_drains(lab: Lab) -> None:
 def finish(lab: Lab) -> None:
     call = lab.run("report")
     assert call.exit_code == 0, call.text
-    assert (lab.root / "report" / "small" / "report.md").is_file()
+    assert (lab.root / "report" / "small" / "report.en.md").is_file()
 
 
 def test_a_killed_agent_is_noticed_and_cleaned_up_after(lab: Lab) -> None:

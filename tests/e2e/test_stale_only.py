@@ -121,7 +121,7 @@ CODE_EDITS: list[tuple[str, Callable[[Lab], None]]] = [
 
 
 def report(lab: Lab) -> None:
-    call = lab.run("report")
+    call = lab.run("report", "--cores", "2")
     assert call.exit_code == 0, call.text
 
 
@@ -175,7 +175,7 @@ def test_changed_engine_under_the_same_build_is_refused(lab: Lab) -> None:
     add_variant(config)
     lab.write_config(config)
     before = lab.count()
-    call = lab.run("report")
+    call = lab.run("report", "--cores", "2")
     assert call.exit_code != 0
     assert "build" in call.text and "Hint" in call.text, call.text
     assert (lab.count() - before).runs == 0
