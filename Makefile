@@ -13,11 +13,11 @@ report: .venv/run.stamp ## set up, then measure what is missing and write the re
 	$(BIN)/snakemake --cores 1 report --configfile $(STUDY)
 
 test: .venv/dev.stamp ## set up, then run every test but the slow ones
-	$(BIN)/python -m pytest -m "not slow and not vllm" --ignore tests/e2e
+	$(BIN)/python -m pytest -m "not slow and not vllm" --ignore tests/e2e --ignore tests/made
 	$(BIN)/python -m pytest -m "not slow and not vllm" -n 4 tests/e2e/test_stale_only.py tests/e2e
 
 test-all: .venv/dev.stamp ## also the tests that take minutes
-	$(BIN)/python -m pytest -m "not vllm" --ignore tests/e2e
+	$(BIN)/python -m pytest -m "not vllm" --ignore tests/e2e --ignore tests/made
 	$(BIN)/python -m pytest -m "not vllm" -n 4 tests/e2e/test_stale_only.py tests/e2e
 
 lint: .venv/dev.stamp ## format, lint, types, workflow lint
