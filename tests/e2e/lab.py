@@ -76,7 +76,12 @@ class Lab:
     def command(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "snakemake", *words]
 
-    def run(self, *words: str, env: dict[str, str] | None = None) -> Call:
+    def run(
+        self,
+        *words: str,
+        env: dict[str, str] | None = None,
+        deadline_s: float = CALL_DEADLINE_S,
+    ) -> Call:
         """Call snakemake and wait for its end."""
         done = subprocess.run(
             self.command(*words),
@@ -84,7 +89,7 @@ class Lab:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=CALL_DEADLINE_S,
+            timeout=deadline_s,
             env={**os.environ, **(env or {})},
         )
         return Call(done.returncode, done.stdout)

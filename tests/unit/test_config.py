@@ -212,9 +212,7 @@ RICH["experiments"]["B"] = {
 }
 
 
-@pytest.mark.parametrize(
-    "bad", [None, -1, True, "x y/z", [None], {"x": None}], ids=repr
-)
+@pytest.mark.parametrize("bad", [None, -1, True, "x y/z", [None], {"x": None}], ids=repr)
 def test_no_value_anywhere_makes_it_crash(root: Path, bad: Any) -> None:
     """Whatever stands wherever: the config is well, or its mistakes are named."""
     for path in places(RICH):

@@ -1,7 +1,5 @@
 """SMI readers: exact on a minimal sample of each kind, nothing invented from cut, mixed or broken text."""
 
-
-
 from __future__ import annotations
 
 import contextlib

