@@ -4,6 +4,10 @@ from snakemake.utils import min_version
 min_version("9.0")
 
 
+# Paths in rules are the checkout's, from wherever snakemake is called.
+workdir: workflow.basedir
+
+
 include: "workflow/rules/common.smk"
 include: "workflow/rules/plan.smk"
 
@@ -21,3 +25,13 @@ else:
 include: "workflow/rules/parse.smk"
 include: "workflow/rules/judge.smk"
 include: "workflow/rules/report.smk"
+
+
+# Here, since a default target in an included file is forgotten. The receipts are listed too: with .snakemake lost, a
+# missing one is then still noticed.
+rule report:
+    default_target: True
+    input:
+        STUDY.reports(),
+        STUDY.receipts(),
+        STUDY.plan_file,

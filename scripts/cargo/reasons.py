@@ -16,8 +16,8 @@ REASONS: Dict[str, Tuple[str, str, str]] = {
     ),
     "port_in_use": (
         "host",
-        "Free the port, or leave server.port empty so that a free one is taken.",
-        "释放该端口，或不设 server.port 以自动选用空闲端口。",
+        "Free the port, or leave out hosts.<name>.port so that a free one is taken.",
+        "释放该端口，或不设 hosts.<name>.port 以自动选用空闲端口。",
     ),
     "launch_script": (
         "host",

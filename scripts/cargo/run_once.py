@@ -179,7 +179,7 @@ class RunOnce:
         # only httpx lives in site-packages; not looking there saves 0.2 s a run
         site = [] if client.get("http") == "httpx" else ["-S"]
         argv = [sys.executable, *site, os.path.join(HERE, "decode_microbench.py")]
-        argv += ["--base-url", self.server.base_url, "--model", server["model"]]
+        argv += ["--base-url", self.server.base_url, "--model", self.server.model()]
         argv += ["--scenario", scenario, "--out", self._at("run.json")]
         argv += ["--concurrency", str(run["concurrency"]), "--requests", str(run["requests"])]
         argv += ["--max-tokens", str(run["max_tokens"]), "--warmup", str(run.get("warmup", 0))]

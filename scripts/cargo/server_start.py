@@ -9,6 +9,8 @@ one token came. A log line alone never makes it ready.
 from __future__ import annotations
 
 import datetime
+import hashlib
+import json
 import os
 import shutil
 import time
@@ -242,12 +244,17 @@ class ServerStart:
             return False
         raise StartFailed(self._foreign(owner))
 
+    def model(self) -> str:
+        """The name that requests use: the order's, else the one that the server itself names."""
+        told = [m.get("id") for m in (self.record["models"] or {}).get("data") or []]
+        return str(self.order["server"]["model"] or (told[0] if told else ""))
+
     def _probe(self, watch: Watch) -> None:
         """The facts it tells, then the one token. A server error may heal for a while."""
         end = time.monotonic() + self.order["limits"]["probe_s"]
         self.record["models"] = server_http.get_json(self.base_url, "/v1/models", 10.0, watch.check)
         self.record["version"] = server_http.get_json(self.base_url, "/version", 5.0, watch.check)
-        model = self.order["server"]["model"]
+        model = self.model()
         while True:
             left = max(0.5, end - time.monotonic())
             trouble = server_http.one_token(self.base_url, model, left, watch.check)
@@ -370,11 +377,28 @@ class AttachedServer(ServerStart):
             text = "%s/v1/models does not answer" % self.base_url
             raise StartFailed(reasons.cause("not_reachable", text))
         self._probe(watch)
+        self._check_identity()
         self.ready = True
         ready_s = round(time.monotonic() - self.spawned_at, 3)
         self.record.update(status="ready", t_ready=time.time(), ready_s=ready_s)
         self._save()
         self.events.emit("ready", seconds=ready_s)
+
+    def _check_identity(self) -> None:
+        """What can be seen of a foreign server stands for its files: another one under the same
+        `build` label is refused, or its figures would pass for the first one's.
+        """
+        models = [
+            {key: model.get(key) for key in ("id", "root", "max_model_len")}
+            for model in (self.record["models"] or {}).get("data") or []
+        ]
+        seen = [models, self.record["version"], self.record["identity"].get("command")]
+        text = json.dumps(seen, sort_keys=True)
+        self.record["fingerprint"] = hashlib.sha256(text.encode()).hexdigest()
+        expected = self.order["server"].get("expected_fingerprint")
+        if expected is not None and expected != self.record["fingerprint"]:
+            words = "another server answers at %s than was measured under this label: %s"
+            raise StartFailed(reasons.cause("engine_changed", words % (self.base_url, text)))
 
     def _fail_if_ended(self) -> None:
         return

@@ -38,9 +38,15 @@ class AgentClient:
     def ship(self) -> None:
         self.host.ship(CARGO, self._folder)
 
-    def submit(self, owner: str, orders: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Queue these orders in this order and see that an agent works on them."""
-        request = {"owner": owner, "orders": list(orders), "replace": True}
+    def submit(
+        self, owner: str, orders: Sequence[dict[str, Any]], host_lock: str | None
+    ) -> dict[str, Any]:
+        """Queue these orders in this order and see that an agent works on them.
+
+        `host_lock`: the lock file that every user of the machine's accelerators shares; None for
+        one of the working folder's own.
+        """
+        request = {"owner": owner, "orders": list(orders), "replace": True, "host_lock": host_lock}
         return self._call(["submit"], json.dumps(request).encode())
 
     def status(self, launch: str) -> dict[str, Any]:

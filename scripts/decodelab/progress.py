@@ -49,7 +49,7 @@ class Progress:
         if kind == "lock_wait":
             return f"waiting for the host, in use by {event.get('owner')}"
         if kind == "start_begin":
-            return "server starts"
+            return f"attached to {event['attach']}" if event.get("attach") else "server starts"
         if kind == "stage":
             return None
         if kind == "ready":

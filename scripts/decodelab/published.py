@@ -47,6 +47,11 @@ def publish_runs(
             continue
         source = root / entry["path"] / "run.json"
         target = folder / f"{run['name']}.json"
+        if not source.is_file():  # the client never came to write a record; the reasons say why
+            missing.append(
+                {**_missing(run, receipt), "why": "invalid", "reasons": entry["reasons"]}
+            )
+            continue
         shutil.copyfile(source, target)
         runs[run["name"]] = {
             "file": target.name,

@@ -173,5 +173,16 @@ def open_study(files: Iterable[str | Path], control: Mapping[str, Any], root: Pa
     chosen = [str(f) for f in files] or [DEFAULT_CONFIG]
     if len(chosen) > 1:
         raise ConfigError([Mistake(("--configfile",), ", ".join(chosen), "one study at a time")])
-    loaded = config_file.load(root / chosen[0], dict(control), root)
-    return Study(root, chosen[0], dict(control), planning.expand(loaded, root))
+    name = _within(root, chosen[0])
+    loaded = config_file.load(root / name, dict(control), root)
+    return Study(root, name, dict(control), planning.expand(loaded, root))
+
+
+def _within(root: Path, given: str) -> str:
+    """One spelling of one file, relative where it lies in the checkout: it is a parameter of rules."""
+    path = (root / given).resolve()
+    return (
+        path.relative_to(root.resolve()).as_posix()
+        if path.is_relative_to(root.resolve())
+        else str(path)
+    )

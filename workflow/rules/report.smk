@@ -3,7 +3,7 @@ Writes what people read.
 
 Reads:  results/<study>/tables/, verdicts.json
 Writes: report/<study>/figures/, report/<study>/report.md (zh), report.en.md (en)
-Steps:  figures -> write_report -> report (the target); report_partial and experiment_<name> beside them
+Steps:  figures -> write_report; report_partial and experiment_<name> beside them
 """
 
 
@@ -38,15 +38,6 @@ rule write_report:
         "{PY:q} scripts/write_report.py --plan {input.plan:q} --tables {params.tables:q}"
         " --verdicts {input.verdicts:q} --figures {params.figures:q}"
         " --language {params.language} --out {output:q}"
-
-
-# Receipts are listed here too: with .snakemake lost, a missing one is then still noticed.
-rule report:
-    default_target: True
-    input:
-        STUDY.reports(),
-        STUDY.receipts(),
-        STUDY.plan_file,
 
 
 rule report_partial:
