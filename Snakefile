@@ -27,11 +27,12 @@ include: "workflow/rules/judge.smk"
 include: "workflow/rules/report.smk"
 
 
-# Here, since a default target in an included file is forgotten. The receipts are listed too: with .snakemake lost, a
-# missing one is then still noticed.
+# Here, since a default target in an included file is forgotten. Receipts and the published runs are
+# listed too: with .snakemake lost, a missing one is then still noticed.
 rule report:
     default_target: True
     input:
         STUDY.reports(),
         STUDY.receipts(),
         STUDY.plan_file,
+        rules.aggregate.input,

@@ -29,7 +29,7 @@ from decodelab.host import HostError, open_host
 from decodelab.mistakes import ConfigError
 from decodelab.progress import Progress
 from decodelab.receipts import is_pending, receipt
-from decodelab.store import Store, write_json
+from decodelab.store import Store, StoreError, write_json
 from decodelab.study import Study, open_study
 
 PR_SET_PDEATHSIG = 1
@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
         now = call.current()
         study = open_study([args.config], now.control, root)
         return _launch(study, args.launch, args.receipt, root, now)
-    except (ConfigError, HostError, LaunchFailed) as error:
+    except (ConfigError, HostError, LaunchFailed, StoreError) as error:
         print(f"launch {args.launch}: {error}", file=sys.stderr)
         if args.log:
             args.log.parent.mkdir(parents=True, exist_ok=True)

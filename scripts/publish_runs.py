@@ -6,9 +6,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 from decodelab import published
+from decodelab.store import StoreError
+
+HINT = (
+    "Hint: the raw store was changed by hand. Restore the folder from a copy, or move it out of\n"
+    "results/raw and measure that run again."
+)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -22,9 +29,20 @@ def main(argv: list[str] | None = None) -> int:
     receipts = {}
     for launch in plan["launches"]:
         file = folder.parent / "launches" / f"{launch['digest']}.json"
-        receipts[launch["digest"]] = json.loads(file.read_text(encoding="utf-8"))
+        try:
+            receipts[launch["digest"]] = json.loads(file.read_text(encoding="utf-8"))
+        except ValueError:
+            print(
+                f"{file}: not a receipt. Hint: remove it; nothing is measured again.",
+                file=sys.stderr,
+            )
+            return 1
     publish = published.publish_runs if args.what == "decode_runs" else published.publish_captures
-    publish(plan, receipts, Path.cwd(), folder)
+    try:
+        publish(plan, receipts, Path.cwd(), folder)
+    except StoreError as error:
+        print(f"{error}\n{HINT}", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -20,7 +20,7 @@ import write_report
 from decodelab import call, published
 from decodelab.mistakes import ConfigError
 from decodelab.receipts import receipt
-from decodelab.store import Store, write_json
+from decodelab.store import Store, StoreError, write_json
 from decodelab.study import Study, open_study, report_name
 
 
@@ -36,7 +36,11 @@ def main(argv: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 1
     results = root / study.results / "partial"
-    verdicts = _read(study, results, root)
+    try:
+        verdicts = _read(study, results, root)
+    except StoreError as error:
+        print(error, file=sys.stderr)
+        return 1
     pending = [m for m in published.load(results / "runs")["missing"] if m["why"] == "pending"]
     _tell(study, verdicts, pending, args.experiment)
     return 0

@@ -161,7 +161,10 @@ class QueueLoop:
                 words = "processes %s of launch %s cannot be killed" % (left, launch)
                 self.store.halt(words, [launch])
             elif len(self.failures) >= FAILURES_TO_HALT:
-                words = "%d launches in a row failed for the host's sake, the last: %s (%s)"
+                words = (
+                    "%d launches in a row failed for no cause known to lie in their configuration, "
+                    "the last: %s (%s)"
+                )
                 cause = (outcome["cause"] or {}).get("root_cause")
                 text = words % (len(self.failures), outcome["reason"], cause)
                 self.store.halt(text, self.failures)

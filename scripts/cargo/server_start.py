@@ -23,7 +23,7 @@ from cargo.queue_store import Store
 from cargo.watch import Watch
 
 START_SCHEMA = "decodelab.start/1"
-LOG_TAIL_BYTES = 2 << 20
+LOG_PART_BYTES = 2 << 20
 PORT_FREE_S = 10.0
 
 
@@ -270,18 +270,22 @@ class ServerStart:
     def _explain(self, timed_out: Optional[str] = None) -> Dict[str, Any]:
         assert self.link is not None
         code = None if timed_out else self.link.exit_code
-        cause = start_cause.explain(self.log_tail(), code, timed_out is not None)
+        cause = start_cause.explain(self.log_text(), code, timed_out is not None)
         if cause.get("root_cause") is None:
             ended = "the server ended with exit code %s" % code
             cause["root_cause"] = timed_out or ended
         return cause
 
-    def log_tail(self) -> str:
+    def log_text(self) -> str:
         try:
             with open(self.log_path, "rb") as f:
-                size = f.seek(0, os.SEEK_END)
-                f.seek(max(0, size - LOG_TAIL_BYTES))
-                return f.read().decode("utf-8", "replace")
+                size = os.fstat(f.fileno()).st_size
+                if size <= 2 * LOG_PART_BYTES:
+                    return f.read().decode("utf-8", "replace")
+                # A flood hides the cause from a tail, and a restart loop from a head.
+                head = f.read(LOG_PART_BYTES)
+                f.seek(size - LOG_PART_BYTES)
+                return (head + b"\n" + f.read()).decode("utf-8", "replace")
         except OSError:
             return ""
 

@@ -123,19 +123,25 @@ class LocalHost:
         try:
             copy = os.path.join(scratch, os.path.basename(target))
             shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("__pycache__"))
-            try:
-                os.rename(copy, target)
-            except OSError:
-                if not os.path.isdir(
-                    target
-                ):  # else another workflow brought the same digest just now
-                    raise
+            os.rename(copy, target)
+        except OSError as error:  # shutil.Error, for a full disk, is one as well
+            if not os.path.isdir(target):  # else another workflow brought the same digest just now
+                raise HostError(
+                    f"host {self.name}: cannot write the agent to {target}: {_cause(error)}.\n"
+                    f"Hint: free space there, or set hosts.{self.name}.workdir to another folder."
+                ) from error
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
     @contextmanager
     def fetch(self, path: str) -> Iterator[Path]:
         yield Path(path)
+
+
+def _cause(error: OSError) -> str:
+    """The cause in one line; shutil.Error holds a list with one entry a file."""
+    first = error.args[0] if error.args else error
+    return str(first[0][2] if isinstance(first, list) and first else error.strerror or error)
 
 
 def resolve(word: str, symbols: Mapping[str, str]) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from decodelab import naming
-from decodelab.store import sha256_of, write_json
+from decodelab.store import sha256_of, verify, write_json
 
 SCHEMA = "decodelab.published/1"
 RUNS_INDEX = "decode_runs.json"
@@ -35,7 +35,10 @@ def load(folder: Path) -> dict[str, Any]:
 def publish_runs(
     plan: Mapping[str, Any], receipts: Mapping[str, Mapping[str, Any]], root: Path, folder: Path
 ) -> dict[str, Any]:
-    """Copy run records and server logs under their names and return the index (also written)."""
+    """Copy run records and server logs under their names and return the index (also written).
+
+    Raises StoreError for a raw folder that no longer holds what was measured.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     runs: dict[str, Any] = {}
     missing = []
@@ -52,6 +55,7 @@ def publish_runs(
                 {**_missing(run, receipt), "why": "invalid", "reasons": entry["reasons"]}
             )
             continue
+        verify(source.parent)
         shutil.copyfile(source, target)
         runs[run["name"]] = {
             "file": target.name,

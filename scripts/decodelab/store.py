@@ -114,8 +114,7 @@ class Store:
         found = []
         for folder in _folders(self.start_root(server, start)):
             if folder.name.startswith("start-") and _done(folder) is not None:
-                facts = json.loads((folder / "start.json").read_text(encoding="utf-8"))
-                found.append(Start(folder, folder.name.removeprefix("start-"), facts))
+                found.append(Start(folder, folder.name.removeprefix("start-"), _facts(folder)))
         return found
 
     def not_possible(self, server: str, start: int) -> Start | None:
@@ -203,6 +202,21 @@ def _done(folder: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return done if isinstance(done, dict) and isinstance(done.get("files"), dict) else None
+
+
+def _facts(folder: Path) -> dict[str, Any]:
+    file = folder / "start.json"
+    try:
+        facts = json.loads(file.read_text(encoding="utf-8"))
+        if isinstance(facts, dict):
+            return facts
+        problem = "it holds no object"
+    except (OSError, ValueError) as error:
+        problem = str(error)
+    raise StoreError(
+        f"{file}: cannot be read: {problem}.\n"
+        "Hint: restore it from a copy, or move its folder out of results/raw; its runs are kept."
+    )
 
 
 def _folders(parent: Path) -> Iterator[Path]:
