@@ -125,7 +125,16 @@ def _control(path: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
     except (OSError, ValueError, yaml.YAMLError):
         own = {}
     own = own if isinstance(own, dict) else {}
-    return {k: v for k, v in overrides.items() if k not in own or _plain(own[k]) != _plain(v)}
+    said = {k: v for k, v in overrides.items() if k not in own or _plain(own[k]) != _plain(v)}
+    return {k: _switch(k, v) for k, v in said.items()}
+
+
+def _switch(key: str, value: Any) -> Any:
+    """Snakemake hands `quick=true` over as the text "true"."""
+    known = shape.schema()["$defs"]["control"]["properties"].get(key, {})
+    if known.get("type") != "boolean" or not isinstance(value, str):
+        return value
+    return {"true": True, "false": False}.get(value.lower(), value)
 
 
 def _plain(value: Any) -> Any:

@@ -1,8 +1,8 @@
 """The meaning of a config: names that must exist, flags that must be there, numbers in texts.
 
 In: the filled config (parts of wrong shape left out), the config as given, the checkout's root.
-Out: every mistake. `meaning_servers` looks at hosts and variants, `meaning_experiments` at what is
-run and asked; here is what concerns the study as a whole.
+Out: every mistake. `meaning_servers` looks at hosts and variants, `meaning_workloads` at requests,
+`meaning_experiments` at what is run and asked; here is what concerns the study as a whole.
 """
 
 from __future__ import annotations
@@ -12,7 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from decodelab import meaning_experiments, meaning_servers, mistakes, shape, targets
+from decodelab import (
+    meaning_experiments,
+    meaning_servers,
+    meaning_workloads,
+    mistakes,
+    shape,
+    targets,
+)
 from decodelab.mistakes import Mistake
 from decodelab.shape import Place
 from decodelab.vocabulary import METRIC_ALIASES, METRICS
@@ -72,6 +79,7 @@ def check(
     for path, languages in _texts(given, shape.schema(), ()):
         _languages(todo, path, languages)
     meaning_servers.check(todo)
+    meaning_workloads.check(todo)
     meaning_experiments.check(todo)
     return todo.found
 

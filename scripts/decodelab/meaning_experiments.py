@@ -1,4 +1,4 @@
-"""Meaning of workloads, experiments and evidence. In: a Check. Out: mistakes added to it."""
+"""Meaning of experiments and evidence. In: a Check. Out: mistakes added to it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from decodelab.vocabulary import ANOMALIES
 if TYPE_CHECKING:
     from decodelab.meaning import Check
 
+_LONGEST = 200  # file systems take 255 bytes, endings such as .jsonl included
+
 
 def check(todo: Check) -> None:
-    for name, entry in (todo.config.get("workloads") or {}).items():
-        _workload(todo, name, entry)
     experiments = todo.config.get("experiments") or {}
     for name, entry in experiments.items():
         _runs(todo, name, entry)
@@ -32,45 +32,6 @@ def check(todo: Check) -> None:
     _evidence(todo)
     if todo.whole and not todo.found:
         _run_names(todo)
-
-
-def _workload(todo: Check, name: str, entry: dict[str, Any]) -> None:
-    path = ("workloads", name)
-    prompt, tools = entry.get("prompt"), entry.get("tools")
-    hint = mistakes.did_you_mean(prompt, workloads.SHIPPED)
-    _content(
-        todo,
-        (*path, "prompt"),
-        prompt,
-        "short, tool, or a file of the checkout",
-        hint,
-        workloads.read_prompt,
-    )
-    if tools is not None:
-        _content(
-            todo,
-            (*path, "tools"),
-            tools,
-            "a number from 1 to 29, or a file",
-            None,
-            workloads.read_tools,
-        )
-
-
-def _content(
-    todo: Check, path: mistakes.Path, given: Any, allowed: str, hint: str | None, read: Any
-) -> None:
-    try:
-        read(given, todo.root)
-    except OSError as error:
-        todo.add(
-            path,
-            f"{mistakes.shown(given)}: {(error.strerror or str(error)).lower()}",
-            allowed,
-            hint,
-        )
-    except (ValueError, KeyError) as error:
-        todo.add(path, mistakes.shown(given), f"{allowed} ({mistakes.cut(str(error), 100)})", hint)
 
 
 def _runs(todo: Check, name: str, entry: dict[str, Any]) -> None:
@@ -176,11 +137,12 @@ def _run_names(todo: Check) -> None:
     grids = variants.grids(config)
     wanted = list(launches.wishes(config, variants.resolve(config), points, grids))
     owners: dict[str, str] = {}
-    told: set[tuple[str, str]] = set()
+    told: set[tuple[str, str]] = set()  # each pair once, however many starts it has
     for wish in wanted:
         if wish.point is None:
             continue
         name, mine = launches.name_of(wish), wish.point.workload
+        _name_length(todo, name, mine, told)
         other = owners.setdefault(name, mine)
         if other != mine and (other, mine) not in told:
             told.add((other, mine))
@@ -188,3 +150,12 @@ def _run_names(todo: Check) -> None:
             todo.add(
                 ("workloads", mine), found, "each name for one run", "give one of the two a suffix"
             )
+
+
+def _name_length(todo: Check, name: str, workload: str, told: set[tuple[str, str]]) -> None:
+    """Each part may be short enough, and a grid's cell or a prompt's file make it too long."""
+    if len(name) > _LONGEST and (workload, "") not in told:
+        told.add((workload, ""))
+        found = f'"{mistakes.cut(name)}" ({len(name)} characters) is the name of its run'
+        hint = "set `scenario`, or shorten the names of the variant, its varied values, the suffix"
+        todo.add(("workloads", workload), found, f"at most {_LONGEST} characters", hint)

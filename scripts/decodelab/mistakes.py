@@ -7,11 +7,13 @@ Out: the text a user reads, and ConfigError, which carries it.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 Path = tuple[str | int, ...]
+_ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ def dotted(path: Path) -> str:
     out = ""
     for part in path:
         out += f"[{part}]" if isinstance(part, int) else (f".{part}" if out else str(part))
-    return out or "(top level)"
+    return visible(out) or "(top level)"
 
 
 def shown(value: Any) -> str:
@@ -65,8 +67,17 @@ def shown(value: Any) -> str:
 
 
 def cut(text: str, width: int = 80) -> str:
-    text = text.replace("\n", "\\n")
+    text = visible(text)
     return text if len(text) <= width else text[: width - 3] + "..."
+
+
+def visible(text: str) -> str:
+    """Line ends and control characters spelled out, which would break or hide the message."""
+    return re.sub(r"[\x00-\x1f\x7f]", lambda found: _ESCAPES.get(found[0]) or _hex(found[0]), text)
+
+
+def _hex(character: str) -> str:
+    return f"\\x{ord(character):02x}"
 
 
 def listed(names: Iterable[Any]) -> str:

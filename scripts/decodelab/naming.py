@@ -11,8 +11,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
-
 
 def start_tail(start: int) -> str:
     return f"_start{start}" if start > 1 else ""

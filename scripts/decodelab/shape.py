@@ -51,7 +51,22 @@ def mistakes_of(given: Mapping[str, Any], place: Place) -> list[Mistake]:
         validator.iter_errors(given),
         key=lambda e: (list(map(str, e.absolute_path)), str(e.validator)),
     )
-    return [m for error in errors for m in _mistakes(error, place)]
+    # The validator reports one error per missing key, each of which names all of them.
+    found = list(dict.fromkeys(m for error in errors for m in _mistakes(error, place)))
+    wrong = {m.path for m in found}
+    return [*found, *(m for m in _nul(given, (), place) if m.path not in wrong)]
+
+
+def _nul(value: Any, path: mistakes.Path, place: Place) -> Iterator[Mistake]:
+    """No command line, environment or file name can carry a NUL; the start would fail on it."""
+    if isinstance(value, str) and "\0" in value:
+        yield Mistake(path, mistakes.shown(value), "a text without NUL", None, place(path))
+    items = value.items() if isinstance(value, Mapping) else ()
+    for key, below in enumerate(value) if isinstance(value, list) else items:
+        at = (*path, key)
+        if isinstance(key, str) and "\0" in key:
+            yield Mistake(at, mistakes.shown(key), "a name without NUL", None, place(at))
+        yield from _nul(below, at, place)
 
 
 def without(given: Mapping[str, Any], wrong: list[Mistake]) -> dict[str, Any]:
@@ -137,7 +152,7 @@ def _bad_name(error: Error, path: mistakes.Path) -> Parts:
         hint = f'did you mean "--{str(error.instance).replace("_", "-")}"?'
     yield (
         (*path, str(error.instance)),
-        f'the name "{error.instance}"',
+        f"the name {mistakes.shown(str(error.instance))}{_length(error)}",
         error.schema["allowed"],
         hint,
     )
@@ -171,6 +186,8 @@ def _kind(error: Error) -> str:
         return (
             f", with {mistakes.shown(next(v for n, v in enumerate(items) if v in items[:n]))} twice"
         )
+    if error.validator == "maxLength":
+        return _length(error)
     if error.validator != "type":
         return ""
     value = error.instance
@@ -183,6 +200,11 @@ def _kind(error: Error) -> str:
         dict: "a mapping",
     }
     return f" ({kinds[type(value)]})" if type(value) in kinds else ""
+
+
+def _length(error: Error) -> str:
+    """For a text that is too long, which is shown cut."""
+    return f" ({len(error.instance)} characters)" if error.validator == "maxLength" else ""
 
 
 _TYPES = {
@@ -202,9 +224,9 @@ def _allowed(error: Error) -> str:
         return str(part["allowed"])
     unit = f", in {part['unit']}" if part.get("unit") not in (None, "the metric's") else ""
     texts = {
-        "minimum": f"a number from {limit}{unit}",
+        "minimum": f"a number {_range(part)}{unit}",
         "exclusiveMinimum": f"a number above {limit}{unit}",
-        "maximum": f"a number up to {limit}{unit}",
+        "maximum": f"a number {_range(part)}{unit}",
         "minItems": f"a list of at least {limit} item{'s' if limit != 1 else ''}",
         "maxItems": f"a list of at most {limit} items",
         "uniqueItems": "each item once",
@@ -215,6 +237,11 @@ def _allowed(error: Error) -> str:
         return texts[error.validator]
     kinds = [limit] if isinstance(limit, str) else limit
     return " or ".join(_TYPES.get(k, str(k)) for k in kinds)
+
+
+def _range(part: Schema) -> str:
+    ends = [f"from {part['minimum']}"] if "minimum" in part else []
+    return " ".join([*ends, *([f"to {part['maximum']}"] if "maximum" in part else [])])
 
 
 def _hint(error: Error) -> str | None:
@@ -235,5 +262,6 @@ _BUILDERS: dict[str, Callable[[Error, mistakes.Path], Parts]] = {
     "additionalProperties": _unknown_keys,
     "required": _missing_keys,
     "pattern": _bad_pattern,
+    "maxLength": _bad_pattern,
     "enum": _bad_choice,
 }

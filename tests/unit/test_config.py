@@ -96,6 +96,17 @@ def test_control_keys(root: Path) -> None:
     assert config.load(path, {}, root)["host"] == "here"
 
 
+@pytest.mark.parametrize("text", ["true", "True", "TRUE", "false", "False"])
+def test_switches_come_as_texts_from_the_command_line(root: Path, text: str) -> None:
+    loaded = config.load(study(root), {"quick": text}, root)
+    assert loaded["control"]["quick"] is (text.lower() == "true")
+
+
+def test_a_name_that_reads_as_a_switch_stays_a_text(root: Path) -> None:
+    named = SMALL.replace("  fast:", '  "true":').replace("fast", '"true"')
+    assert config.load(study(root, named), {"retry": "true"}, root)["control"]["retry"] == "true"
+
+
 def test_snakemake_hands_over_the_file_itself_with_configfile(root: Path) -> None:
     path = study(root)
     both = {**yaml.safe_load(SMALL), "retry": "fast"}
@@ -125,6 +136,51 @@ def test_lines_and_duplicates_at_any_depth(root: Path) -> None:
     merged = SMALL.replace("  short: {", "  short: &w {").replace("curve: {", "curve: {<<: *w, ")
     loaded = config.load(study(root, merged), None, root)
     assert loaded["workloads"]["curve"]["max_tokens"] == 32
+
+
+def test_an_empty_file_lacks_each_key_once(root: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        config.load(study(root, ""), None, root)
+    paths = [m.path for m in error.value.mistakes if not isinstance(m, str)]
+    assert len(paths) == len(set(paths)) and ("study",) in paths
+
+
+@pytest.mark.parametrize(
+    "short",
+    [
+        "{concurrency: 3, requests: 3, max_tokens: 64}",
+        "{requests: 3, max_tokens: 64, extra_body: {temperature: 1, top_p: 0.9}}",
+        "{requests: 3, max_tokens: 64, extra_body: {stream_options: {continuous_usage: true}}}",
+        "{requests: 100000, max_tokens: 1000000, concurrency: [1, 4096]}",
+        f"{{requests: 3, max_tokens: 64, scenario: {'s' * 80}, suffix: {'x' * 40}}}",
+    ],
+)
+def test_workloads_at_their_limits_are_well(root: Path, short: str) -> None:
+    text = SMALL.replace("short: {requests: 3, max_tokens: 64}", f"short: {short}")
+    assert text != SMALL
+    config.load(study(root, text), None, root)
+
+
+@pytest.mark.parametrize(
+    "length, tokens",
+    [("65", 65), ('"64"', 64), ("64k", 64000), ("64K", 65536), ("auto", None), ("-1", None)],
+)
+def test_an_answer_is_shorter_than_the_context(root: Path, length: str, tokens: int | None) -> None:
+    text = SMALL.replace("-tp: 4,", f"-tp: 4, --max-model-len: {length},")
+    if tokens is None or tokens > 64:
+        config.load(study(root, text), None, root)
+    at_least = text.replace("max_tokens: 64", f"max_tokens: {tokens}")
+    if tokens is not None:
+        assert f'of "base" is {tokens}' in mistakes(root, at_least)
+
+
+def test_an_answer_has_room_in_every_cell_of_a_grid(root: Path) -> None:
+    grid = "fast: {vary: {--max-model-len: [32, 128]}}"
+    text = SMALL.replace("fast: {flags: {--num-scheduler-steps: 4}}", grid)
+    text = text[: text.index("    question:")]
+    found = mistakes(root, text)
+    assert '64, but --max-model-len of "fast-mml32" is 32' in found
+    assert '32, but --max-model-len of "fast-mml32" is 32' in found
 
 
 def test_yaml_does_not_make_dates_times_or_octals_of_texts(tmp_path: Path) -> None:
@@ -212,7 +268,7 @@ RICH["experiments"]["B"] = {
 }
 
 
-@pytest.mark.parametrize("bad", [None, -1, True, "x y/z", [None], {"x": None}], ids=repr)
+@pytest.mark.parametrize("bad", [None, -1, True, "x y/z", "x\0", [None], {"x": None}], ids=repr)
 def test_no_value_anywhere_makes_it_crash(root: Path, bad: Any) -> None:
     """Whatever stands wherever: the config is well, or its mistakes are named."""
     for path in places(RICH):

@@ -283,6 +283,19 @@ def test_attach() -> None:
     assert server["attach"] == "http://127.0.0.1:8000" and server["argv"] == []
 
 
+def test_attach_without_a_model_asks_the_server_for_its_own(tmp_path: Path) -> None:
+    data = small()
+    data["server"] = {"attach": "http://127.0.0.1:8000"}
+    data["variants"] = {"base": {}}
+    data["experiments"]["A"] = {"runs": {"base": ["short"]}}
+    path = tmp_path / "attached.yaml"
+    path.write_text(yaml.safe_dump(data, sort_keys=False))
+    made = plan.expand(config.load(path, {}, REPO), REPO)
+    server = made["servers"][made["launches"][0]["server"]]
+    assert server["model"] is None and server["served_model"] is None
+    assert plantable.table(made)
+
+
 # names and seeds
 
 

@@ -1,0 +1,145 @@
+"""Meaning of workloads: requests that can be sent. In: a Check. Out: mistakes added to it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from decodelab import flags, mistakes, variants, workloads
+
+if TYPE_CHECKING:
+    from decodelab.meaning import Check
+
+# Fields of the request that have a key of their own, or none; the rest of extra_body passes.
+_OWNED = {
+    "model": "set server.model, or the flag --served-model-name",
+    "messages": "set `prompt` of the workload",
+    "stream": "the client always streams; it times every token",
+    "max_tokens": "set `max_tokens` of the workload",
+    "max_completion_tokens": "set `max_tokens` of the workload",
+    "ignore_eos": "set `ignore_eos` of the workload",
+    "tools": "set `tools` of the workload",
+    "tool_choice": "set `tool_choice` of the workload",
+    "chat_template_kwargs": "set `chat_template_kwargs` of the workload",
+}
+# As vLLM reads --max-model-len: 32k is 32000, 32K is 32768.
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
+
+
+def check(todo: Check) -> None:
+    for name, entry in (todo.config.get("workloads") or {}).items():
+        _workload(todo, name, entry)
+        _extra_body(todo, name, entry)
+        _under_way(todo, name, entry)
+    if todo.whole:
+        _room(todo)
+
+
+def _workload(todo: Check, name: str, entry: dict[str, Any]) -> None:
+    path = ("workloads", name)
+    prompt, tools = entry.get("prompt"), entry.get("tools")
+    hint = mistakes.did_you_mean(prompt, workloads.SHIPPED)
+    _content(
+        todo,
+        (*path, "prompt"),
+        prompt,
+        "short, tool, or a file of the checkout",
+        hint,
+        workloads.read_prompt,
+    )
+    if tools is not None:
+        _content(
+            todo,
+            (*path, "tools"),
+            tools,
+            "a number from 1 to 29, or a file",
+            None,
+            workloads.read_tools,
+        )
+
+
+def _content(
+    todo: Check, path: mistakes.Path, given: Any, allowed: str, hint: str | None, read: Any
+) -> None:
+    try:
+        read(given, todo.root)
+    except OSError as error:
+        todo.add(
+            path,
+            f"{mistakes.shown(given)}: {(error.strerror or str(error)).lower()}",
+            allowed,
+            hint,
+        )
+    except (ValueError, KeyError) as error:
+        todo.add(path, mistakes.shown(given), f"{allowed} ({mistakes.cut(str(error), 100)})", hint)
+
+
+def _extra_body(todo: Check, name: str, entry: dict[str, Any]) -> None:
+    path: mistakes.Path = ("workloads", name, "extra_body")
+    extra = entry.get("extra_body") or {}
+    for key in extra:
+        if key in _OWNED:
+            allowed = "any field but " + ", ".join(_OWNED)
+            todo.add((*path, key), f"{key}, which the client sets itself", allowed, _OWNED[key])
+    options = extra.get("stream_options", {})
+    path = (*path, "stream_options")
+    if not isinstance(options, dict):
+        todo.add(path, mistakes.shown(options), "a mapping")
+    elif "include_usage" in options:
+        found = "include_usage, which the client sets itself"
+        hint = "the client always asks for it; it counts the tokens"
+        todo.add((*path, "include_usage"), found, "any other option of the stream", hint)
+
+
+def _under_way(todo: Check, name: str, entry: dict[str, Any]) -> None:
+    """A run named c8 of which only two requests can ever be under way would mislead."""
+    requests, given = entry.get("requests"), entry.get("concurrency")
+    if requests is None:
+        return
+    path: mistakes.Path = ("workloads", name, "concurrency")
+    points = list(enumerate(given)) if isinstance(given, list) else [(None, given)]
+    for n, concurrency in points:
+        if concurrency is not None and concurrency > requests:
+            todo.add(
+                path if n is None else (*path, n),
+                f"{concurrency}, but the run has {requests} request{'s' if requests > 1 else ''}",
+                f"a number up to `requests`, here {requests}: no more can be under way at once",
+                f"set requests to {concurrency} or more, or lower the concurrency",
+            )
+
+
+# room for the answer
+
+
+def _room(todo: Check) -> None:
+    """An answer that is as long as the server's whole context leaves no token for the prompt."""
+    told = set()
+    for variant, load in _pairs(todo):
+        length, wanted = model_length(variant), todo.config["workloads"][load]["max_tokens"]
+        if load not in told and length is not None and wanted >= length:
+            told.add(load)
+            todo.add(
+                ("workloads", load, "max_tokens"),
+                f'{wanted}, but --max-model-len of "{variant.name}" is {length}',
+                f"a number below {length}, which the prompt and the answer share",
+            )
+
+
+def _pairs(todo: Check) -> list[tuple[variants.Variant, str]]:
+    """Every variant with each of its workloads; names that do not exist are told elsewhere."""
+    resolved, grids = variants.resolve(todo.config), variants.grids(todo.config)
+    return [
+        (resolved[name], load)
+        for entry in todo.config["experiments"].values()
+        for given, loads in entry["runs"].items()
+        for name in grids.get(given, [given])
+        for load in loads
+        if name in resolved and load in todo.config["workloads"]
+    ]
+
+
+def model_length(variant: variants.Variant) -> int | None:
+    """The variant's --max-model-len in tokens; None where it is not said or left to the engine."""
+    given = flags.named(variant.flags, variant.engine).get("--max-model-len")
+    read = re.fullmatch(r"(\d+)([kmgKMG]?)", str(given))
+    return int(read[1]) * _UNITS[read[2]] if read else None
