@@ -20,6 +20,7 @@ QUEUE_TTFT = 3.0  # TTFT P90 beyond max-num-seqs over TTFT P90 within it
 QUEUE_SHARE = 0.25  # of TTFT P90 that the server's own mean queue time makes up
 IDLE_UTIL = 50.0  # % mean utilisation under load
 IDLE_SHARE = 0.30  # of samples at 0 %
+IDLE_SAMPLES = 10  # of each GPU: fewer are moments, not a level
 MULTI_TOKEN = 0.10  # of output deltas
 Found = dict[str, Any]
 
@@ -50,9 +51,10 @@ TEXTS: dict[str, tuple[str, str]] = {
         "P90 is the first request's.",
     ),
     "gpus_idle": (
-        "{name}：负载下平均 GPU-Util 只有 {util_pct:.1f}%（最高 {peak}%），GPU 没有被持续打满。",
-        "{name}: mean GPU-Util under load is only {util_pct:.1f} % (peak {peak} %): the GPUs are "
-        "not kept busy.",
+        "{name}：负载下平均 GPU-Util 只有 {util_pct:.1f}%（最高 {peak}%，每卡采样 n = {n}），"
+        "GPU 没有被持续打满。",
+        "{name}: mean GPU-Util under load is only {util_pct:.1f} % (peak {peak} %, n = {n} samples "
+        "of each GPU): the GPUs are not kept busy.",
     ),
     "several_tokens_per_event": (
         "{name}：{share:.0%} 的流事件一次带多个 token，decode_tps 会偏高，比较时用 decode_rate。",
@@ -76,7 +78,8 @@ def find(plan: Mapping[str, Any], tables: Tables) -> list[Found]:
         for rule in (_rate_falls, _no_gain, _queueing):
             out.extend({**found, "variant": variant} for found in rule(variant, ordered, limit))
     for row in usable:
-        for single in (_first_request, _idle, _several_tokens):
+        attached = (plan.get("variants") or {}).get(row["variant"], {}).get("attach")
+        for single in _OF_ANY_RUN if attached else (*_OF_ANY_RUN, _idle):
             out.extend({**found, "variant": row["variant"]} for found in single(row, tables))
     return out
 
@@ -189,8 +192,12 @@ def _idle(row: Row, tables: Tables) -> Iterator[Found]:
     util = inside if inside is not None else row["util_pct_mean_all"]
     if util is None or not (util < IDLE_UTIL or (share is not None and share >= IDLE_SHARE)):
         return
+    samples = row["smi_samples_gpu_window"]
+    samples = row["smi_samples_gpu"] if samples is None else samples
+    if (samples or 0) < IDLE_SAMPLES:
+        return
     top = row["util_pct_max_all"]
-    values = {"util_pct": util, "util_pct_max": top, "idle_share": share}
+    values = {"util_pct": util, "util_pct_max": top, "idle_share": share, "n": samples}
     values |= {"power_w": row["power_w_mean_all"]}
     peak = "-" if top is None else f"{top:.0f}"
     yield _finding("gpus_idle", row["run"], [row], values, peak=peak)
@@ -200,3 +207,7 @@ def _several_tokens(row: Row, tables: Tables) -> Iterator[Found]:
     share = row["multi_token_share"]
     if share is not None and share >= MULTI_TOKEN:
         yield _finding("several_tokens_per_event", row["run"], [row], {"share": share})
+
+
+# _idle is not among them: the GPUs of an attached server are not known to be the sampled ones.
+_OF_ANY_RUN = (_first_request, _several_tokens)

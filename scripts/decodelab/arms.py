@@ -44,6 +44,14 @@ class Arm:
         return [row for row in self.rows if row["validity"] == "invalid"]
 
     @property
+    def spoilt(self) -> list[Row]:
+        """The invalid runs that give the metric no value: that all requests failed is itself the
+        answer to a question about the success rate.
+        """
+        rows = self.invalid
+        return [r for r in rows if not only_failures(r)] if self.metric == "success_rate" else rows
+
+    @property
     def suspect(self) -> list[str]:
         return [row["run"] for row in self.rows if row["validity"] == "suspect"]
 
@@ -55,6 +63,11 @@ class Arm:
     def value(self) -> float | None:
         """The arm's middle: the mean over launches."""
         return statistics.fmean(self.launches.values()) if self.launches else None
+
+
+def only_failures(row: Row) -> bool:
+    """Whether a run is invalid for nothing but that every request it sent failed."""
+    return row["reasons"] == "no_success" and bool(row["n_attempted"])
 
 
 def build(variant: str, names: Sequence[str], metric: str, tables: Tables) -> Arm:
@@ -106,9 +119,10 @@ def unusable(
         if failed is not None:
             cause = failed["root_cause"] or failed["cause_class"] or "-"
             return "invalid", [reasons.reason("start_invalid", variant=arm.variant, cause=cause)]
-        return "invalid", [reasons.reason("not_measured", runs=", ".join(arm.names) or arm.variant)]
-    if arm.invalid:
-        return "invalid", [reasons.run_invalid(row["run"], row["reasons"]) for row in arm.invalid]
+        runs = ", ".join(arm.names) or arm.variant
+        return "invalid", [{**reasons.reason("not_measured", runs=runs), "runs": runs}]
+    if arm.spoilt:
+        return "invalid", [reasons.run_invalid(row["run"], row["reasons"]) for row in arm.spoilt]
     ignored = not_in_effect(arm, plan, tables)
     if ignored:
         return "invalid", ignored

@@ -121,6 +121,7 @@ class Findings:
         why = {
             item["name"]: item.get("why") for item in (self.published or {}).get("missing") or []
         }
+        why |= dict.fromkeys(self.without_record(), "invalid")
         refused = {row["variant"] for row in self.starts if row.get("status") == "not_possible"}
         absent = [run for name, run in self.planned.items() if name not in self.runs]
         return [
@@ -131,6 +132,17 @@ class Findings:
             }
             for run in absent
         ]
+
+    def without_record(self) -> dict[str, Mapping[str, Any]]:
+        """Index entries of planned runs that were tried and left no record, by run name: either
+        runs without a file, or missing ones that the index calls invalid.
+        """
+        index = self.published or {}
+        entries = {n: e for n, e in (index.get("runs") or {}).items() if not e.get("file")}
+        for item in index.get("missing") or []:
+            if item.get("why") == "invalid":
+                entries.setdefault(item["name"], item)
+        return {name: entry for name, entry in entries.items() if name in self.planned}
 
     def refused(self, variants: Iterable[str]) -> bool:
         """Whether each of these variants failed to start for a cause in its configuration."""
@@ -143,10 +155,13 @@ class Findings:
         return [row for row in self.starts if row.get("root_cause") or row.get("cause_class")]
 
     def sources(self, names: Iterable[str] | None = None) -> list[str]:
-        """The sources of these runs (all: of the study), in a fixed order."""
-        rows = (
-            self.runs.values() if names is None else [self.runs[n] for n in names if n in self.runs]
-        )
+        """The sources of these runs (all: of the study), in a fixed order. A study in which no
+        server became ready still has the source of its starts.
+        """
+        if names is None:
+            rows = list(self.runs.values()) or self.starts
+        else:
+            rows = [self.runs[name] for name in names if name in self.runs]
         order = ("simulated", "reconstructed", "imported", "measured")
         found = {row.get("source") for row in rows}
         return [source for source in order if source in found]

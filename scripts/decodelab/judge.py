@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from decodelab import anomalies, bottleneck, gates, question_kinds, reasons
+from decodelab import anomalies, arms, bottleneck, gates, question_kinds, reasons
 from decodelab.question_kinds import BLANK, Verdict, overall, stop
 from decodelab.tables import Tables
 
@@ -36,11 +36,22 @@ def judge(plan: Mapping[str, Any], tables: Tables) -> dict[str, Any]:
         "verdicts": verdicts,
         "experiments": experiments,
         "anomalies": found,
-        "gates": gates.table(plan, tables),
+        "gates": [_failures_told(gate, tables) for gate in gates.table(plan, tables)],
         "bottleneck": bottleneck.rank(plan.get("suspects") or [], known),
         "next": bottleneck.steps(plan.get("next_steps") or [], known),
         "actions": bottleneck.steps(plan.get("actions") or [], known),
     }
+
+
+def _failures_told(gate: dict[str, Any], tables: Tables) -> dict[str, Any]:
+    """A run in which every request failed is invalid, but its success rate is known: it is 0."""
+    if gate["metric"] != "success_rate" or gate["value"] is None:
+        return gate
+    if not arms.only_failures(tables.runs[gate["run"]]):
+        return gate
+    target = {"op": gate["op"], "value": gate["target"]}
+    met, margin = gates.meets(gate["value"], target), gates.margin(gate["value"], target)
+    return {**gate, "met": met, "margin": margin}
 
 
 def answer(

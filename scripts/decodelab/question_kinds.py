@@ -31,6 +31,7 @@ BLANK: Verdict = {
     "needed_effect": None,
     "explains_gap": None,
     "points": None,
+    "refused": None,  # the variants that cannot start
     "value_interval": None,  # of one arm's value, in its unit; `interval` is the effect's
 }
 
@@ -66,9 +67,12 @@ def _enter(verdict: Verdict, *sides: arms.Arm) -> None:
 
 def _blocked(verdict: Verdict, plan: Mapping[str, Any], tables: Tables, *sides: arms.Arm) -> bool:
     """Stop where an arm forbids an answer; one that cannot start outranks an invalid one."""
-    stops = [end for arm in sides if (end := arms.unusable(arm, plan, tables)) is not None]
-    if not stops:
+    ends = [(arm, end) for arm in sides if (end := arms.unusable(arm, plan, tables)) is not None]
+    if not ends:
         return False
+    stops = [end for _, end in ends]
+    refused = [arm.variant for arm, end in ends if end[0] == "not_possible"]
+    verdict["refused"] = list(dict.fromkeys(refused)) or None
     word = "not_possible" if any(end[0] == "not_possible" for end in stops) else "invalid"
     stop(verdict, word, [why for end in stops for why in end[1]])
     return True

@@ -71,10 +71,12 @@ def load_index(folder: Path) -> dict[str, Any]:
 
 
 def load_runs(plan: Mapping[str, Any], folder: Path, index: Mapping[str, Any]) -> Iterator[Run]:
-    """Every planned run that is published, in plan order."""
+    """Every planned run whose record is published, in plan order. An attempt that ended before it
+    left a record is an entry without a file: it holds no figures and counts as missing.
+    """
     for planned in plan["runs"]:
         entry = index["runs"].get(planned["name"])
-        if entry is not None:
+        if entry is not None and entry.get("file"):
             yield load_run(planned, entry, folder, index["captures"].get(planned.get("capture")))
 
 

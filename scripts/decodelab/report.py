@@ -172,8 +172,12 @@ def _about(findings: Findings, words: Words) -> Md:
 def _banner(findings: Findings, words: Words) -> list[Md]:
     sources = findings.sources()
     lines = [words.say(f"banner.{source}") for source in sources] or [words.say("banner.none")]
+    if sources and not findings.runs:
+        lines.append(words.say("banner.starts_only"))
     if len(sources) > 1:
         lines.append(words.say("banner.mixed"))
+    urls = report_environment.attached(findings)
+    lines += [words.say("banner.attached", url=url) for url in urls]
     waiting = [run for run in findings.missing() if run["why"] != "not_possible"]
     if waiting:
         lines.append(words.say("banner.partial", n=str(len(waiting))))

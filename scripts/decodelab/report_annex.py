@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from decodelab import markdown, numbers
-from decodelab.findings import Findings, Row
+from decodelab.findings import Findings, Row, values
 from decodelab.markdown import Md
 from decodelab.report_labels import metric_label
 from decodelab.report_tables import Table
@@ -22,6 +22,7 @@ ttft_s e2e_s decode_tps decode_rate e2e_tps tpot_s itl_s input_tps output_tps_to
 wall_s cache_hit goodput queue_s util_pct mem_used_mib power_w
 """
 _DEFINED = _METRICS.split()
+MAX_ERROR = 200  # characters of an error that are printed
 _TERMS = ("effect", "floor", "n", "validity")
 
 
@@ -63,7 +64,10 @@ def targets(findings: Findings, words: Words) -> Table | None:
         [markdown.code(run), *(_gate(found.get(name), words) for name in metrics)]
         for run, found in by_run.items()
     ]
-    return Table([words.say("table.run"), *heads], ["left"] + ["right"] * len(metrics), rows)
+    left = [name for name in findings.runs if name not in by_run]
+    notes = [words.say("targets.lowest", n=str(len(left)))] if left else []
+    align = ["left"] + ["right"] * len(metrics)
+    return Table([words.say("table.run"), *heads], align, rows, notes=notes)
 
 
 def _gate(gate: Mapping[str, Any] | None, words: Words) -> Md:
@@ -75,9 +79,7 @@ def _gate(gate: Mapping[str, Any] | None, words: Words) -> Md:
 
 def validity(findings: Findings, words: Words) -> Table | None:
     """Runs that are not plainly valid, with every reason."""
-    doubtful = [
-        row for row in findings.runs.values() if row.get("validity") in ("suspect", "invalid")
-    ]
+    doubtful = _doubtful(findings)
     if not doubtful:
         return None
     head = [words.say(f"table.{key}") for key in ("run", "validity", "counts", "reasons")]
@@ -86,11 +88,44 @@ def validity(findings: Findings, words: Words) -> Table | None:
             markdown.code(row["run"]),
             words.say(f"state.{row['validity']}"),
             f"{numbers.count(row.get('n_ok'))} / {numbers.count(row.get('n_attempted'))}",
-            reasons(row.get("reasons") or "", words),
+            _why(findings, row, words),
         ]
         for row in doubtful
     ]
-    return Table(head, ["left", "left", "right", "left"], rows)
+    kept = any(_may_be_tried_again(row) for row in doubtful)
+    notes = [words.say("validity.kept")] if kept else []
+    return Table(head, ["left", "left", "right", "left"], rows, notes=notes)
+
+
+def _doubtful(findings: Findings) -> list[Row]:
+    """Suspect and invalid runs, those included that ended before they left a record."""
+    known = [row for row in findings.runs.values() if row.get("validity") in ("suspect", "invalid")]
+    lost: list[Row] = [
+        {"run": name, "validity": "invalid", "reasons": ";".join(entry.get("reasons") or [])}
+        for name, entry in findings.without_record().items()
+    ]
+    return known + lost
+
+
+def _why(findings: Findings, row: Row, words: Words) -> Md:
+    """The reasons; of an invalid run also what its first failed request said, and the way on."""
+    parts = [reasons(row.get("reasons") or "", words)]
+    if row["validity"] == "invalid":
+        errors = values(findings.requests.get(row["run"], []), "error")
+        if errors:
+            parts.append(words.say("validity.first_error", text=_cut(str(errors[0]))))
+    if _may_be_tried_again(row):
+        parts.append(words.say("validity.retry", option=f"--config retry={row['run']}"))
+    return markdown.joined(parts, words.say("sentence.semicolon"))
+
+
+def _may_be_tried_again(row: Row) -> bool:
+    """A run that was imported cannot be: its server is not this workflow's."""
+    return row["validity"] == "invalid" and row.get("source") not in ("reconstructed", "imported")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_ERROR else text[:MAX_ERROR] + numbers.ELLIPSIS
 
 
 def reasons(codes: str, words: Words) -> Md:
@@ -103,10 +138,8 @@ def reasons(codes: str, words: Words) -> Md:
 
 
 def validity_text(findings: Findings, words: Words) -> Md:
-    doubtful = [
-        row for row in findings.runs.values() if row.get("validity") in ("suspect", "invalid")
-    ]
-    if not findings.runs:
+    doubtful = _doubtful(findings)
+    if not findings.runs and not doubtful:
         return words.say("validity.none")
     if doubtful:
         return words.say("validity.rows", n=str(len(doubtful)))

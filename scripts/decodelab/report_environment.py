@@ -47,6 +47,8 @@ def variants(findings: Findings, words: Words) -> list[Bullet]:
 def variant_line(findings: Findings, name: str, words: Words) -> Md:
     variant = findings.variant(name)
     label = _titled(findings, name, words)
+    if variant.get("attach"):
+        return words.say("environment.attached", label=label, url=address(variant["attach"]))
     parent = parent_of(findings, name)
     if not parent:
         flags = [_flag(flag, value, words) for flag, value in (variant.get("flags") or {}).items()]
@@ -63,6 +65,18 @@ def variant_line(findings: Findings, name: str, words: Words) -> Md:
         parent=markdown.code(parent),
         changes=changes or words.say("environment.same"),
     )
+
+
+def attached(findings: Findings) -> list[str]:
+    """The addresses of the servers that the study only talks to."""
+    used = {run["variant"] for run in findings.planned.values()}
+    urls = [findings.variant(name).get("attach") for name in sorted(used)]
+    return list(dict.fromkeys(address(url) for url in urls if url))
+
+
+def address(url: str) -> str:
+    """A URL without a name and password in it."""
+    return re.sub(r"//[^/@]*@", "//", str(url))
 
 
 def parent_of(findings: Findings, name: str) -> str | None:

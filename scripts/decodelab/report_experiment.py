@@ -56,14 +56,18 @@ def headings(findings: Findings, words: Words) -> dict[str, Md]:
     for name, experiment in findings.experiments.items():
         text = sentences.title(findings, name, words)
         if re.fullmatch(r"[A-Z]", name) and not experiment.get("section"):
-            told = re.search(rf"(?:实验|[Ee]xperiment)\s*{name}\b", text)
-            headings[name] = (
-                text if told else words.say("heading.lettered", letter=name, title=text)
-            )
+            headings[name] = _lettered(findings, name, text, words)
         else:
             number = experiment.get("section") or number + 1
             headings[name] = words.say("heading.numbered", number=str(number), title=text)
     return headings
+
+
+def _lettered(findings: Findings, name: str, text: Md, words: Words) -> Md:
+    if not words.pick(findings.experiments[name].get("title")):
+        return words.say("heading.letter", letter=name)
+    told = re.search(rf"(?:实验|[Ee]xperiment)\s*{name}\b", text)
+    return text if told else words.say("heading.lettered", letter=name, title=text)
 
 
 def section(
@@ -89,7 +93,7 @@ def section(
         requests=_requests(findings, name, words),
         figures=_figures(figures, name, folder, words),
         verdicts=[] if many else report_verdicts.verdict_bullets(findings, verdicts, words),
-        verdict_table=report_verdicts.verdict_table(verdicts, words) if many else None,
+        verdict_table=(report_verdicts.verdict_table(findings, verdicts, words) if many else None),
         anomalies=sentences.anomalies(findings, runs, words, MAX_ANOMALIES),
         failed=report_annex.failed_starts(findings, words, findings.variants_of(name)),
         explanation=sentences.explanation(findings, name, words),
@@ -106,7 +110,7 @@ def _setup(findings: Findings, name: str, words: Words) -> list[Bullet]:
         ]
     groups: dict[tuple[Any, ...], list[Arm]] = {}
     for arm in arms:
-        groups.setdefault((*arm.kind, findings.is_cell(arm.variant)), []).append(arm)
+        groups.setdefault((*arm.kind, findings.variant(arm.variant).get("grid")), []).append(arm)
     bullets = [Bullet(_workload(findings, group, words)) for group in groups.values()]
     plain = list(dict.fromkeys(arm.variant for arm in arms if not findings.is_cell(arm.variant)))
     if len(plain) > 1:

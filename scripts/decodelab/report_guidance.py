@@ -91,7 +91,7 @@ def path(findings: Findings, words: Words) -> list[Bullet]:
     for name, experiment in findings.experiments.items():
         if experiment.get("section"):
             continue  # told in its section
-        verdict = sentences.overall(findings, name)
+        verdict = sentences.state(findings, name)
         text = words.pick((experiment.get("then") or {}).get(verdict))
         if verdict and text:
             title = sentences.title(findings, name, words)
@@ -106,8 +106,8 @@ def undecided(findings: Findings, words: Words) -> list[Bullet]:
     """Questions without an answer, and what an answer would take."""
     bullets = []
     for name in findings.experiments:
-        verdict = sentences.overall(findings, name) or "pending"
-        if verdict not in ("inconclusive", "invalid", "pending"):
+        verdict = sentences.state(findings, name) or "pending"
+        if verdict not in ("inconclusive", "invalid", "pending", "unmeasured"):
             continue
         need = _need(findings, name, verdict, words)
         title, word = sentences.title(findings, name, words), report_verdicts.word(verdict, words)
@@ -120,7 +120,7 @@ def _need(findings: Findings, experiment: str, verdict: str, words: Words) -> Md
     detectable = numbers.size(speaker.get("smallest_detectable"))
     if verdict == "invalid":
         return words.say("next.need_retry")
-    if verdict == "pending":
+    if verdict in ("pending", "unmeasured"):
         return words.say("next.need_runs")
     if detectable != numbers.DASH:
         return words.say("next.need_detectable", value=detectable)

@@ -12,7 +12,7 @@ from typing import Any
 from decodelab import markdown
 from decodelab.findings import Findings, Verdict
 from decodelab.markdown import Md
-from decodelab.report_verdicts import Bullet
+from decodelab.report_verdicts import Bullet, refused, unmeasured
 from decodelab.words import Words
 
 
@@ -47,7 +47,20 @@ def deciding(findings: Findings, experiment: str) -> Verdict | None:
     asked = [v.get("question") or v["id"] for v in agreeing]
     first = min(asked, key=lambda name: order.index(name) if name in order else len(order))
     points = [v for v, name in zip(agreeing, asked, strict=True) if name == first]
-    return max(points, key=lambda v: v["effect"] if v.get("effect") is not None else float("-inf"))
+    return max(points, key=lambda v: (_size(v), not unmeasured(findings, v)))
+
+
+def _size(verdict: Verdict) -> float:
+    effect = verdict.get("effect")
+    return float("-inf") if effect is None else float(effect)
+
+
+def state(findings: Findings, experiment: str) -> str | None:
+    """The experiment's verdict, or `unmeasured` where it is invalid only because runs wait."""
+    speaker = deciding(findings, experiment)
+    if speaker is not None and unmeasured(findings, speaker):
+        return "unmeasured"
+    return overall(findings, experiment)
 
 
 def explanation(findings: Findings, experiment: str, words: Words) -> Md:
@@ -57,16 +70,18 @@ def explanation(findings: Findings, experiment: str, words: Words) -> Md:
     verdict = overall(findings, experiment)
     if verdict is None:
         return words.say("explain.pending")
+    if state(findings, experiment) == "unmeasured":
+        return words.say("explain.unmeasured")
     then: Mapping[str, Any] = findings.experiments[experiment].get("then") or {}
     judged = ((findings.judged.get("experiments") or {}).get(experiment) or {}).get("text")
     text = words.pick(then.get(verdict)) or words.pick(judged)
     if text:
         return markdown.prose(text)
     speaker = deciding(findings, experiment)
-    return (
-        words.say(f"explain.{speaker['kind']}.{verdict}")
-        if speaker
-        else words.say(f"explain.any.{verdict}")
+    if speaker is None:
+        return words.say(f"explain.any.{verdict}")
+    return words.say(
+        f"explain.{speaker['kind']}.{verdict}", refused=refused(findings, speaker, words)
     )
 
 

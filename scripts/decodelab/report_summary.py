@@ -6,15 +6,17 @@ line.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from decodelab import markdown, numbers
-from decodelab.findings import Findings, Row
+from decodelab.findings import Findings, Row, Verdict
 from decodelab.markdown import Md
 from decodelab.report_labels import metric_label
 from decodelab.report_sentences import anomalies, deciding, overall, suspect, title
-from decodelab.report_verdicts import answer, names, word
+from decodelab.report_verdicts import answer, names, state, word
+from decodelab.vocabulary import VERDICTS
 from decodelab.words import Words
 
 LINES = 10
@@ -67,9 +69,12 @@ def _experiment(findings: Findings, experiment: str, words: Words) -> list[tuple
     name = title(findings, experiment, words)
     if speaker is not None:
         said = answer(findings, speaker, words, coarse=speaker["kind"] != "scaling")
-        text = words.say(
-            "summary.experiment", title=name, word=word(speaker["verdict"], words), answer=said
+        said = markdown.joined(
+            [said, *_best_cell(findings, speaker, words)], words.say("sentence.and")
         )
+        said = _tallied(findings, experiment, said, words)
+        told = word(state(findings, speaker), words)
+        text = words.say("summary.experiment", title=name, word=told, answer=said)
         return [(OPEN if speaker["verdict"] in ("inconclusive", "invalid") else DECIDED, text)]
     verdict = overall(findings, experiment)
     if verdict is None:
@@ -90,6 +95,54 @@ def _experiment(findings: Findings, experiment: str, words: Words) -> list[tuple
     ]
 
 
+def _best_cell(findings: Findings, speaker: Verdict, words: Words) -> list[Md]:
+    """Of a grid: among how many combinations this one is the best, and how sure its place is."""
+    cell = speaker.get("candidate") or ""
+    if not findings.is_cell(cell) or speaker.get("effect") is None:
+        return []
+    question, grid = speaker.get("question"), findings.variant(cell)["grid"]
+    rivals = [
+        v
+        for v in findings.verdicts_of(speaker["experiment"])
+        if v.get("question") == question
+        and v.get("effect") is not None
+        and findings.variant(v.get("candidate") or "").get("grid") == grid
+    ]
+    if len(rivals) < 2 or any(v["effect"] > speaker["effect"] for v in rivals):
+        return []
+    starts = [float(v["n_launches"][-1]) for v in rivals if v.get("n_launches")]
+    return [
+        words.say(
+            "summary.best_cell",
+            n=str(len({v["candidate"] for v in rivals})),
+            starts=numbers.show_range("n_starts", starts),
+            floor=numbers.size(speaker.get("floor")),
+        )
+    ]
+
+
+def _tallied(findings: Findings, experiment: str, said: Md, words: Words) -> Md:
+    """The answer, and where one verdict does not tell all, how many there are of each."""
+    verdicts = findings.verdicts_of(experiment)
+    if len(verdicts) < 2:
+        return said
+    found = Counter(state(findings, verdict) for verdict in verdicts)
+    counts = [
+        words.say("summary.tally.count", n=str(found[name]), word=word(name, words))
+        for name in (*VERDICTS, "unmeasured")
+        if found[name]
+    ]
+    questions = len({v.get("question") or v["id"] for v in verdicts})
+    shape = "questions" if questions == len(verdicts) else "points" if questions == 1 else "both"
+    return words.say(
+        f"summary.tally.{shape}",
+        answer=said,
+        questions=str(questions),
+        points=str(len(verdicts)),
+        counts=markdown.joined(counts, words.say("sentence.clause")),
+    )
+
+
 # the targets --------------------------------------------------------------------------------------
 
 
@@ -108,7 +161,8 @@ def _gates(findings: Findings, words: Words) -> list[Md]:
 
 
 def _counts(gate: Gate, workload: str | None) -> bool:
-    if gate.get("value") is None or gate.get("validity") == "invalid":
+    unusable = gate.get("validity") == "invalid" and gate.get("met") is None
+    if gate.get("value") is None or unusable:
         return False
     return gate.get("workload") in (None, workload)
 

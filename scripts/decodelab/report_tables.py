@@ -77,7 +77,10 @@ def metric_tables(findings: Findings, experiment: str, words: Words) -> list[Tab
     arms = findings.arms(experiment)
     if not any(findings.rows(arm) for arm in arms):
         return []  # the list of files says why
-    cells = [arm for arm in arms if findings.is_cell(arm.variant)]
+    grids: dict[str, list[Arm]] = {}
+    for arm in arms:
+        if findings.is_cell(arm.variant):
+            grids.setdefault(findings.variant(arm.variant)["grid"], []).append(arm)
     plain = [arm for arm in arms if not findings.is_cell(arm.variant)]
     writer = _Writer(findings, experiment, words)
     tables = []
@@ -86,8 +89,10 @@ def metric_tables(findings: Findings, experiment: str, words: Words) -> list[Tab
         tables += writer.telemetry(plain)
     elif plain:
         tables.append(writer.side_by_side(plain))
-    if cells:
+    for grid, cells in grids.items():
         tables.append(writer.grid(cells))
+        if len(grids) > 1:
+            tables[-1].title = words.say("table.grid", grid=grid)
     return tables
 
 
@@ -99,7 +104,7 @@ class _Writer:
         self.mixed = len(findings.sources(findings.experiments[experiment].get("runs") or [])) > 1
         self.missing = {run["name"]: run["why"] for run in findings.missing()}
         self.reasons: list[str] = []
-        self.few: set[int] = set()
+        self.few: dict[int, set[str]] = {}  # n -> the percentiles that it is too few for
         self.to_stream_end = False
 
     # one run, or a few arms side by side ----------------------------------------------------------
@@ -282,7 +287,13 @@ class _Writer:
             and which in ("p10", "p50", "p90")
             and not numbers.enough_for_percentile(int(n), which)
         ):
-            self.few.add(int(n))
+            self.few.setdefault(int(n), set()).add(which)
+
+    def _too_few(self) -> str:
+        """`3 (P10, P50, P90), 20 (P10, P90)`: each n with the percentiles that it cannot bound."""
+        return ", ".join(
+            f"{n} ({', '.join(sorted(self.few[n])).upper()})" for n in sorted(self.few)
+        )
 
     def _note(self, reason: str) -> None:
         if reason not in self.reasons:
@@ -347,7 +358,7 @@ class _Writer:
         return Md(f"{label} {FEW}") if few else label
 
     def _finish(self, head: Sequence[str], align: list[str], rows: list[list[str]]) -> Table:
-        notes = [self.words.say("note.few", mark=FEW, n=_series(self.few))] if self.few else []
+        notes = [self.words.say("note.few", mark=FEW, n=self._too_few())] if self.few else []
         if any(len(arm.names) > 1 for arm in self.findings.arms(self.experiment)):
             notes.append(self.words.say("note.range"))
         if self.to_stream_end:
@@ -356,9 +367,5 @@ class _Writer:
             self.words.say("note.missing", reason=self.words.say(f"missing.{key}"))
             for key in self.reasons
         ]
-        self.reasons, self.few, self.to_stream_end = [], set(), False
+        self.reasons, self.few, self.to_stream_end = [], {}, False
         return Table(list(head), align, rows, notes=notes)
-
-
-def _series(numbers_seen: set[int]) -> str:
-    return ", ".join(str(number) for number in sorted(numbers_seen))

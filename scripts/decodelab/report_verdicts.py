@@ -43,11 +43,35 @@ def answer(findings: Findings, verdict: Verdict, words: Words, coarse: bool = Fa
         "target": numbers.target(metric, target),
         "expected": numbers.expected(metric, bounds) if bounds else numbers.DASH,
         "series": _series(findings, verdict, words),
+        "refused": refused(findings, verdict, words),
     }
-    text = words.say(f"answer.{verdict['kind']}.{verdict['verdict']}", **places)
+    text = words.say(f"answer.{verdict['kind']}.{state(findings, verdict)}", **places)
     return markdown.joined(
         [text, *_clauses(findings, verdict, words, coarse)], words.say("sentence.and")
     )
+
+
+def state(findings: Findings, verdict: Verdict) -> str:
+    """The verdict, or `unmeasured` where it is invalid only because its runs still wait."""
+    return "unmeasured" if unmeasured(findings, verdict) else str(verdict["verdict"])
+
+
+def unmeasured(findings: Findings, verdict: Verdict) -> bool:
+    """Whether nothing is wrong with the data but that it is not there yet."""
+    given = verdict.get("reasons") or []
+    waiting = [item for item in given if item.get("code") == "not_measured"]
+    notes = [item for item in given if item.get("code") == "launches_missing"]
+    if verdict["verdict"] != "invalid" or not waiting or len(waiting) + len(notes) < len(given):
+        return False
+    tried = {run["name"] for run in findings.missing() if run["why"] == "invalid"}
+    return not tried & {name for item in waiting for name in (item.get("runs") or "").split(", ")}
+
+
+def refused(findings: Findings, verdict: Verdict, words: Words) -> Md:
+    """The arms that cannot start: as judged, else by their starts, else those it may be."""
+    arms = [arm for arm in (verdict.get("baseline"), verdict.get("candidate")) if arm]
+    failed = verdict.get("refused") or [arm for arm in arms if findings.refused([arm])]
+    return names(failed or arms, words)
 
 
 def level_fact(findings: Findings, verdict: Verdict, words: Words) -> Md:
@@ -235,7 +259,7 @@ def verdict_bullets(findings: Findings, verdicts: Sequence[Verdict], words: Word
     for verdict in verdicts:
         text = words.say(
             "sentence.verdict",
-            word=word(verdict["verdict"], words),
+            word=word(state(findings, verdict), words),
             ask=question_text(findings, verdict, words),
             answer=answer(findings, verdict, words),
         )
@@ -254,7 +278,7 @@ def reasons(verdict: Verdict, words: Words) -> list[Md]:
     return [text for text in texts if text]
 
 
-def verdict_table(verdicts: Sequence[Verdict], words: Words) -> Table:
+def verdict_table(findings: Findings, verdicts: Sequence[Verdict], words: Words) -> Table:
     """The same facts in rows, for a question with many candidates."""
     head = [
         words.say(f"table.{key}")
@@ -271,7 +295,7 @@ def verdict_table(verdicts: Sequence[Verdict], words: Words) -> Table:
         launches = [numbers.count(n) for n in verdict.get("n_launches") or [] if n is not None]
         rows.append(
             [
-                word(verdict["verdict"], words),
+                word(state(findings, verdict), words),
                 markdown.code(verdict.get("candidate") or numbers.DASH),
                 markdown.code(verdict.get("baseline") or numbers.DASH),
                 metric_label(words, metric),

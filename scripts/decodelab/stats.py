@@ -121,6 +121,10 @@ def _run_columns() -> dict[str, Column]:
         "multi_token_share": Column("share", "output deltas known to hold more than one token"),
         "smi_records": Column("calls", "calls of the SMI tool in the capture"),
         "smi_samples": Column("samples", "accelerator samples read from them"),
+        "smi_samples_gpu": Column(
+            "samples", "of the accelerator with the fewest readings of util_pct"
+        ),
+        "smi_samples_gpu_window": Column("samples", "the same inside the run's window"),
         "smi_rejected": Column("values", "values that cannot be true (sentinels), set to unknown"),
     }
     for name in telemetry_window.FIGURES:
@@ -356,11 +360,28 @@ def _telemetry_figures(run: records.Run) -> Row:
             run.reasons.append(reason)
     if found.reasons and run.validity == "valid":
         run.validity = "suspect"
-    values = dict(found.values)
+    values = {**found.values, **_samples_of_a_gpu(capture, records.window(run))}
     if "reconstructed" in (run.record.get("source"), capture.header.get("source")):
         # When a reconstructed sample was taken within its run is the reconstruction's free choice.
         values = {k: None if k.endswith("_window") else v for k, v in values.items()}
     return {**values, "smi_rejected": len(capture.rejected)}
+
+
+def _samples_of_a_gpu(
+    capture: telemetry.Capture, window: tuple[float, float] | None
+) -> dict[str, float | int | None]:
+    """How many readings stand behind a mean utilisation: those of the accelerator with fewest."""
+    everywhere: dict[str, int] = {}
+    inside: dict[str, int] = {}
+    for sample in capture.samples:
+        key, known = sample.reading.key, sample.reading.values["util_pct"] is not None
+        within = window is not None and sample.t is not None and window[0] <= sample.t <= window[1]
+        everywhere[key] = everywhere.get(key, 0) + known
+        inside[key] = inside.get(key, 0) + (known and within)
+    return {
+        "smi_samples_gpu": min(everywhere.values(), default=None),
+        "smi_samples_gpu_window": None if window is None else min(inside.values(), default=None),
+    }
 
 
 def _origin(run: records.Run) -> float | None:

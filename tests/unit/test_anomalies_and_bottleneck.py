@@ -58,9 +58,19 @@ def test_idle_accelerators_and_none_without_telemetry(tmp_path: Path) -> None:
     study.add("r", [request()])
     tables = study.tables(tmp_path)
     assert anomalies.find(study.plan, tables) == []
-    tables.runs["r"].update(util_pct_mean_all=28.9, util_pct_max_all=100.0)
+    tables.runs["r"].update(util_pct_mean_all=28.9, util_pct_max_all=100.0, smi_samples_gpu=9)
+    assert anomalies.find(study.plan, tables) == []  # a few moments are no level
+    tables.runs["r"].update(smi_samples_gpu=10)
     codes = [item["code"] for item in anomalies.find(study.plan, tables)]
     assert codes == ["gpus_idle"]
+    assert "n = 10" in anomalies.find(study.plan, tables)[0]["zh"]
+    tables.runs["r"].update(smi_samples_gpu_window=2)  # where there is a window, it counts
+    assert anomalies.find(study.plan, tables) == []
+    tables.runs["r"].update(smi_samples_gpu_window=12)
+    assert "n = 12" in anomalies.find(study.plan, tables)[0]["en"]
+    study.plan["variants"]["base"] = {"attach": "http://gpu:8000"}
+    assert anomalies.find(study.plan, tables) == []
+    study.plan["variants"]["base"] = {}
     tables.runs["r"].update(util_pct_mean_all=95.0)
     assert anomalies.find(study.plan, tables) == []
 

@@ -404,6 +404,26 @@ def test_a_run_without_a_success_meets_no_gate(tmp_path: Path) -> None:
     assert found and all(gate["met"] is None for gate in found)
 
 
+def test_no_success_of_any_request_is_a_success_rate(tmp_path: Path) -> None:
+    """The run is invalid for every other metric; that it failed is the answer to this one."""
+    study = Study()
+    study.add("r", None, data=run_record([{**request(), "outcome": "timeout"}]))
+    target = {"op": ">=", "value": 0.99}
+    alone(study, {"1": ["r"]}, kind="threshold", metric="success_rate", target=target)
+    judged = judge.judge(study.plan, study.tables(tmp_path))
+    verdict = judged["verdicts"][0]
+    assert (verdict["verdict"], verdict["value"]) == ("refuted", 0.0)
+    met = {gate["metric"]: gate["met"] for gate in judged["gates"]}
+    assert met["success_rate"] is False and met["e2e_tps_p10"] is None
+
+
+def test_the_variant_that_cannot_start_is_named(tmp_path: Path) -> None:
+    study = two_arms(10.0, 11.0)
+    study.index["runs"].pop("base_1")
+    study.refuse("base")
+    assert only(study, tmp_path)["refused"] == ["base"]
+
+
 def test_every_reason_speaks_both_languages() -> None:
     import re
 

@@ -195,6 +195,13 @@ def test_a_file_that_is_no_record_is_named(tmp_path: Path, text: str) -> None:
         aggregate.build(study.plan, folder, folder)
 
 
+def test_an_attempt_without_a_record_is_missing_not_a_crash(tmp_path: Path) -> None:
+    study = Study()
+    study.add("r", [request()])
+    study.index["runs"]["r"].update(file=None, status="invalid", reasons=["x"])
+    assert study.tables(tmp_path).runs == {}
+
+
 def test_a_folder_without_an_index_says_what_was_looked_for(tmp_path: Path) -> None:
     with pytest.raises(records.UnreadableRecord, match=r"decode_runs\.json"):
         records.load_index(tmp_path)

@@ -19,7 +19,7 @@ import write_report
 import yaml
 from markdown_it import MarkdownIt
 
-from decodelab import figures, findings, report, words
+from decodelab import figures, findings, numbers, report, report_verdicts, words
 from decodelab.findings import Findings, UnreadableInput
 from decodelab.study import open_study
 from decodelab.vocabulary import VERDICTS
@@ -130,6 +130,10 @@ def test_no_secret_is_printed() -> None:
 # sentences follow verdicts ------------------------------------------------------------------------
 
 
+def arms_in_words(found: Findings, experiment: str, say: words.Words) -> str:
+    return report_verdicts.refused(found, found.verdicts_of(experiment)[0], say)
+
+
 @pytest.mark.parametrize("verdict", VERDICTS)
 @pytest.mark.parametrize("language", words.LANGUAGES)
 @pytest.mark.parametrize("experiment", ["parser", "tools", "concurrency", "telemetry"])
@@ -150,11 +154,12 @@ def test_every_verdict_changes_the_sentences(
     text = write(found, language)
     title = found.experiments[experiment]["title"][language]
     own = section(text, f"### {found.experiments[experiment]['section']}. {title}")
-    assert say.say(f"explain.{kind}.{verdict}") in own
+    arms = arms_in_words(found, experiment, say)
+    assert say.say(f"explain.{kind}.{verdict}", refused=arms) in own
     assert f"**{say.say(f'verdict.{verdict}')}**" in own
     for other in VERDICTS:
         if other != verdict:
-            assert say.say(f"explain.{kind}.{other}") not in own
+            assert say.say(f"explain.{kind}.{other}", refused=arms) not in own
             assert f"**{say.say(f'verdict.{other}')}**" not in own
 
 
@@ -365,6 +370,145 @@ def test_a_stranger_among_the_inputs_is_refused(study: Path) -> None:
     change_json(study / "plan.json", lambda data: data.update(schema="something/9"))
     with pytest.raises(UnreadableInput, match=r"plan\.json: schema is 'something/9', wanted"):
         load(study)
+
+
+# what is said of data that is not there -----------------------------------------------------------
+
+
+def test_the_arm_that_cannot_start_is_named(study: Path) -> None:
+    def baseline(data: Any) -> None:
+        for item in data["verdicts"]:
+            if item.get("candidate") == "flash":
+                item["refused"] = ["noparser"]
+
+    assert "`flash` cannot start in this environment; the log" in write(load(study), "en")
+    change_json(study / "verdicts.json", baseline)
+    text = write(load(study), "en")
+    assert "`noparser` cannot start in this environment; the log" in text
+    assert "`flash` against `noparser`: `noparser` cannot start" in section(text, "## 1. Summary")
+
+
+def test_a_run_that_only_waits_is_not_called_incomparable(study: Path) -> None:
+    waiting = "decode_noparser_short_c8_t128_r8"
+
+    def change(data: Any) -> None:
+        data["experiments"]["parser"]["verdict"] = "invalid"
+        why = {"code": "not_measured", "zh": "尚未测量", "en": "not measured yet", "runs": waiting}
+        data["verdicts"][0].update(verdict="invalid", reasons=[why])
+
+    change_json(study / "verdicts.json", change)
+    text = write(load(study), "en")
+    own, head = section(text, "### 1. Parsers off"), section(text, "## 1. Summary")
+    assert "Not measured yet; the question is judged" in own and "cannot be compared" not in own
+    assert "Parsers off: invalid (not measured yet)** — " in head
+    assert "`full_parser`: not measured yet" in head
+    assert "尚未测量" in section(write(load(study)), "## 一、结论摘要")
+
+    def tried(data: Any) -> None:
+        data["runs"][waiting] = {"file": None, "status": "invalid", "reasons": ["run_crashed"]}
+
+    change_json(study / "runs" / "decode_runs.json", tried)
+    text = write(load(study), "en")
+    assert "cannot be compared" in section(text, "## 1. Summary")
+    assert re.search(
+        rf"`{waiting}` \| invalid \| — / — \| `run_crashed`; to measure it again: "
+        rf"`--config retry={waiting}`",
+        section(text, "### Annex C"),
+    )
+
+
+def test_a_missing_run_that_the_index_calls_invalid_is_told_as_such(study: Path) -> None:
+    name = "decode_noparser_short_c8_t128_r8"
+
+    def tried(data: Any) -> None:
+        data["missing"] = [item for item in data.get("missing") or [] if item["name"] != name]
+        data["missing"].append(
+            {"name": name, "variant": "noparser", "why": "invalid", "reasons": ["run_crashed"]}
+        )
+
+    change_json(study / "runs" / "decode_runs.json", tried)
+    text = write(load(study), "en")
+    assert f"| `{name}` | invalid | — / — | `run_crashed`; " in section(text, "### Annex C")
+
+
+def test_an_invalid_run_shows_its_first_error_and_the_way_on() -> None:
+    own = section(write(load(), "en"), "### Annex C")
+    assert "first error of a request: ``stream_error 200" in own
+    assert "`--config retry=decode_grid-mns2-ecp0_short_c2_t64_r2`" in own
+    assert "kept as data and measured again only when asked" in own
+
+
+def test_the_summary_counts_what_one_sentence_does_not_tell() -> None:
+    own = section(write(load(), "en"), "## 1. Summary")
+    assert "(5 points: 1 supported, 1 refuted, 1 inconclusive, 1 invalid, 1 not possible)" in own
+    assert "the best of 2 measured combinations, starts of each: 1; neighbours closer than" in own
+
+
+@pytest.mark.parametrize(
+    ("n", "which", "enough"),
+    [
+        *((5, "p50", False), (6, "p50", True), (20, "p50", True), (20, "p10", False)),
+        *((28, "p90", False), (29, "p90", True), (29, "p10", True)),
+    ],
+)
+def test_which_percentiles_n_values_can_bound(n: int, which: str, enough: bool) -> None:
+    assert numbers.enough_for_percentile(n, which) is enough
+
+
+def test_the_footnote_is_of_a_percentile(study: Path) -> None:
+    def twenty(rows: Rows) -> Rows:
+        return [{**row, "n_ok": "20", "n_attempted": "20"} for row in rows]
+
+    change_table(study / "tables" / "runs.csv", twenty)
+    own = section(write(load(study), "en"), "### 5. Hardware utilisation")
+    assert "† n = 20 (P10, P90): too few" in own
+    assert re.search(r"Output TPS P10[^|]*†", own) and not re.search(r"Output TPS P50[^|]*†", own)
+
+
+def test_two_grids_have_a_table_each(study: Path) -> None:
+    def split(data: Any) -> None:
+        cells = [v for v in data["variants"].values() if v.get("grid")]
+        cells[0]["grid"] = "second"
+
+    change_json(study / "plan.json", split)
+    own = section(write(load(study), "en"), "### Experiment D")
+    assert "the 1 combinations of the grid `second`" in own
+    assert own.count("Ranked by") == 2 and "Grid `second`:" in own
+
+
+def test_an_attached_server_is_told_by_its_address(study: Path) -> None:
+    def attach(data: Any) -> None:
+        data["variants"]["noparser"]["attach"] = "http://me:pw@gpu:8000"
+
+    change_json(study / "plan.json", attach)
+    text = write(load(study), "en")
+    said = "ttached to `http://gpu:8000`, identity observed, never started or stopped by decodelab"
+    assert f"> A{said}" in text and f"a{said}" in section(text, "## 2. Environment")
+
+
+def test_a_letter_without_a_title_stands_alone(study: Path) -> None:
+    change_json(study / "plan.json", lambda data: data["experiments"]["D"].pop("title"))
+    assert "\n### Experiment D\n" in write(load(study), "en")
+
+
+def test_annex_b_says_which_runs_it_leaves_out() -> None:
+    own = section(write(load(), "en"), "### Annex B")
+    assert "at its lowest concurrency; the 8 runs above it are not in this table" in own
+
+
+def test_starts_without_runs_have_a_source(study: Path) -> None:
+    change_table(study / "tables" / "runs.csv", lambda rows: [])
+
+    def simulated(rows: Rows) -> Rows:
+        return [{**row, "source": "simulated"} for row in rows]
+
+    starts = study / "tables" / "starts.csv"
+    text = starts.read_text(encoding="utf-8").splitlines()
+    if "source" not in text[0].split(","):
+        starts.write_text("\n".join([text[0] + ",source", *(f"{x}," for x in text[1:])]) + "\n")
+    change_table(starts, simulated)
+    text = write(load(study), "en")
+    assert "**SIMULATED**" in text and "NO DATA" not in text and "**NO FIGURES**" in text
 
 
 # the report of 2026-07-14 -------------------------------------------------------------------------
