@@ -19,6 +19,8 @@ PROMPT_TOLERANCE = 0.02  # a run's salt may cost a token or two
 CACHE_TOLERANCE = 0.05  # of the hit share
 # Flags under which several tokens may come in one event, so that a rate needs token counts per
 # event.
+# More tokens an event than this need counts; a held-back marker or half a character stays below.
+MANY_TOKENS = 1.3
 BURST_FLAGS = (
     "--num-scheduler-steps",
     "--stream-interval",
@@ -204,11 +206,26 @@ def _versions(arm: Arm, tables: Tables) -> list[str]:
 
 
 def _bursts(base: Arm, cand: Arm, plan: Mapping[str, Any]) -> list[dict[str, str]]:
-    flags = [plan["variants"].get(arm.variant, {}).get("flags") or {} for arm in (base, cand)]
-    for flag in BURST_FLAGS:
-        if flags[0].get(flag) != flags[1].get(flag):
-            counted = all(
-                r["n_first_delta"] is not None for arm in (base, cand) for r in arm.requests
-            )
-            return [] if counted else [reasons.reason("token_counts_needed", flag=flag)]
-    return []
+    """A decode rate leaves out the first delta's tokens, so it must be known how many those were.
+
+    An arm whose events are as many as its tokens shows it; one with fewer must carry counts.
+    """
+    flags = [plan["variants"].get(arm.variant, {}).get("canonical") or {} for arm in (base, cand)]
+    differing = [flag for flag in BURST_FLAGS if flags[0].get(flag) != flags[1].get(flag)]
+    known = [_tokens_an_event(arm) for arm in (base, cand)]
+    uncounted = [share for share in known if share is None or share > MANY_TOKENS]
+    unlike = None not in known and abs(known[0] - known[1]) > MANY_TOKENS - 1  # type: ignore[operator]
+    if not uncounted or not (differing or unlike):
+        return []
+    what = differing[0] if differing else "tokens per event"
+    return [reasons.reason("token_counts_needed", flag=what)]
+
+
+def _tokens_an_event(arm: Arm) -> float | None:
+    """Tokens per output event; 1 where every event carries its own count; None if not on record."""
+    if arm.rows and all(row["multi_token_share"] is not None for row in arm.rows):
+        return 1.0
+    if any(r["n_events"] is None or r["completion_tokens"] is None for r in arm.requests):
+        return None
+    events = sum(r["n_events"] for r in arm.requests)
+    return sum(r["completion_tokens"] for r in arm.requests) / events if events else None

@@ -70,6 +70,14 @@ TEXTS: dict[str, tuple[str, str]] = {
     "server_died": ("服务在运行中退出", "the server died in the run"),
     "attempted_below_planned": ("发出的请求少于计划", "fewer requests were sent than planned"),
     "stamps_late": ("客户端时间戳滞后", "the client's stamps were late"),
+    "usage_impossible": (
+        "usage 的 token 数超过 max_tokens，不可能",
+        "usage counts more tokens than max_tokens allows",
+    ),
+    "telemetry_missing": (
+        "要求采样但没有任何读数",
+        "samples were asked for and none could be read",
+    ),
     "usage_and_events_disagree": ("usage 与事件数不一致", "usage and events disagree"),
     "telemetry_gap": ("遥测有空洞", "the telemetry has a gap"),
     "telemetry_does_not_cover": ("遥测没有覆盖整个运行", "the telemetry does not cover the run"),

@@ -20,6 +20,8 @@ from decodelab import telemetry
 
 INDEXES = ("decode_runs.json", "ixsmi_capture.json", "index.json")
 LATE_S = 0.05  # a client later than this at its own clock blurs gaps of a usual token (0.1 s)
+# Fewer output events than tokens by this factor: several tokens came in one event, uncounted.
+MANY_TOKENS = 1.5
 COALESCED_SHARE = 0.05  # of reads that ended several output events
 
 # Which times a figure needs; where they are known the figure is worked out, even to None.
@@ -137,8 +139,12 @@ def judge_validity(run: Run) -> None:
         invalid.append("attempted_below_planned")
     if stamps_late(run.record.get("client") or {}):
         invalid.append("stamps_late")
+    if any((r["completion_tokens"] or 0) > run.planned["max_tokens"] for r in run.ok):
+        invalid.append("usage_impossible")
     if any(_disagrees(request) for request in run.ok):
         suspect.append("usage_and_events_disagree")
+    if run.planned.get("telemetry") and not (run.capture and run.capture.samples):
+        suspect.append("telemetry_missing")
     if run.entry.get("status") == "invalid" and not invalid:
         invalid.append("marked_invalid")
     run.reasons = list(dict.fromkeys(invalid + suspect))
@@ -162,7 +168,9 @@ def stamps_late(client: Mapping[str, Any]) -> bool:
 
 
 def _disagrees(request: Mapping[str, Any]) -> bool:
-    """More output events than tokens, or token counts on events above usage's."""
+    """More output events than tokens, token counts on events above usage's, or far fewer events
+    than tokens without a count on any of them.
+    """
     total = request.get("completion_tokens")
     if total is None:
         return False
@@ -172,7 +180,10 @@ def _disagrees(request: Mapping[str, Any]) -> bool:
     known = [count for count in tokens if count is not None]
     if known and len(known) == len(tokens) and sum(known) > total:
         return True
-    return (request.get("n_events") or 0) > total
+    seen = request.get("n_events")
+    if seen is None:
+        return False
+    return seen > total or (not known and seen * MANY_TOKENS < total)
 
 
 def window(run: Run) -> tuple[float, float] | None:

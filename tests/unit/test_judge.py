@@ -185,8 +185,22 @@ def test_an_arm_that_differs_in_steps_needs_token_counts(tmp_path: Path) -> None
     fine = only(two_arms(10.0, 11.0, flags=flags), tmp_path / "a")
     assert fine["verdict"] == "supported"
     study = two_arms(10.0, 11.0, flags=flags)
-    changed(study, "cand_1", n_first_delta=None)
+    changed(study, "cand_1", n_events=26)  # four tokens an event, and none of them counted
     assert codes(only(study, tmp_path / "b")) >= {"token_counts_needed"}
+
+
+def test_bursts_are_found_in_the_data_whatever_the_flags_say(tmp_path: Path) -> None:
+    """The same server rate in events of four tokens would look 3 % faster at 101 tokens."""
+    study = two_arms(10.0, 10.3)
+    changed(study, "cand_1", n_events=26)
+    verdict = only(study, tmp_path)
+    assert verdict["verdict"] == "invalid" and codes(verdict) >= {"token_counts_needed"}
+
+
+def test_more_tokens_than_asked_for_cannot_be(tmp_path: Path) -> None:
+    study = two_arms(10.0, 11.0)
+    changed(study, "cand_1", completion_tokens=100_000, n_events=100_000)
+    assert only(study, tmp_path)["verdict"] == "invalid"
 
 
 @pytest.mark.parametrize(
