@@ -127,7 +127,7 @@ class RunOnce:
         interval_s = float(telemetry["interval_s"])
         argv = [sys.executable, "-S", os.path.join(HERE, "smi_sampler.py")]
         argv += ["--out", self._at("capture.jsonl"), "--interval", repr(interval_s)]
-        argv += ["--source", self.order["server"]["source"], "--tool", telemetry["tool"], "--"]
+        argv += ["--source", self.server.record["source"], "--tool", telemetry["tool"], "--"]
         argv += list(telemetry["argv"])
         env = self._env(telemetry.get("env") or {})
         log = os.path.join(self.scratch, "sampler.log")
@@ -172,7 +172,7 @@ class RunOnce:
 
     # ------------------------------------------------------------------ client
     def _client_argv(self) -> List[str]:
-        run, server = self.run, self.order["server"]
+        run = self.run
         client = run.get("client") or {}
         scenario = os.path.join(self.scratch, "scenario.json")
         whole.write_json(scenario, run["scenario"], durable=False)
@@ -184,7 +184,7 @@ class RunOnce:
         argv += ["--concurrency", str(run["concurrency"]), "--requests", str(run["requests"])]
         argv += ["--max-tokens", str(run["max_tokens"]), "--warmup", str(run.get("warmup", 0))]
         argv += ["--seed=" + str(run["seed"]), "--label=" + run["name"]]
-        argv += ["--source", server["source"]]
+        argv += ["--source", self.server.record["source"]]
         argv += ["--progress", os.path.join(self.scratch, "progress")]
         argv += ["--extra-body=" + json.dumps(client.get("extra_body") or {})]
         for name, seconds in sorted((client.get("timeout_s") or {}).items()):

@@ -22,6 +22,7 @@ from cargo.keeper_link import SHORT_GRACE_S, KeeperLink, StopReport
 from cargo.queue_store import Store
 from cargo.watch import Watch
 
+SIMULATOR = "decodelab-simulator"
 START_SCHEMA = "decodelab.start/1"
 LOG_PART_BYTES = 2 << 20
 PORT_FREE_S = 10.0
@@ -254,6 +255,9 @@ class ServerStart:
         end = time.monotonic() + self.order["limits"]["probe_s"]
         self.record["models"] = server_http.get_json(self.base_url, "/v1/models", 10.0, watch.check)
         self.record["version"] = server_http.get_json(self.base_url, "/version", 5.0, watch.check)
+        owners = {m.get("owned_by") for m in (self.record["models"] or {}).get("data") or []}
+        if SIMULATOR in owners:  # it says so itself, whatever the config believes
+            self.record["source"] = "simulated"
         model = self.model()
         while True:
             left = max(0.5, end - time.monotonic())

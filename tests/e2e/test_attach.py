@@ -57,10 +57,13 @@ def test_an_attached_server_is_measured_and_left_alone(lab: Lab) -> None:
     config["variants"] = {"there": {}}
     question = {"kind": "threshold", "metric": "e2e_tps_p10", "variant": "there", "workload": "one"}
     config["experiments"] = {"x": {"runs": {"there": ["one"]}, "question": question}}
+    del config["hosts"]["embedded"]["simulated"]
     lab.write_config(config)
     with foreign_server(lab, port, "--max-num-seqs", "2") as server:
         call = lab.run("report")
         assert call.exit_code == 0, call.text
+        report = (lab.root / "report/small/report.en.md").read_text(encoding="utf-8")
+        assert "SIMULATED" in report, "the server says so itself, whatever the config believes"
         assert lab.count() == Count(starts=1, runs=1)
         assert server.poll() is None, "never stopped by us"
 
