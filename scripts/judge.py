@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from pathlib import Path
 
 from decodelab import judge, tables
+from decodelab.store import write_json
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -28,12 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     except (OSError, ValueError) as error:
         print(f"judge: {error}", file=sys.stderr)
         return 1
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    waiting = args.out.with_name(f".{args.out.name}.{os.getpid()}")
-    waiting.write_text(
-        json.dumps(verdicts, ensure_ascii=False, indent=1, allow_nan=False) + "\n", encoding="utf-8"
-    )
-    waiting.replace(args.out)
+    write_json(args.out, verdicts)
     return 0
 
 

@@ -6,8 +6,6 @@ In: --config FILE and control keys (--set KEY=VALUE). Out: --out PLAN.json, or a
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import sys
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import yaml
 
 from decodelab import call, config, plan, plantable
 from decodelab.mistakes import ConfigError
+from decodelab.store import write_json
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -45,20 +44,13 @@ def main(argv: list[str] | None = None) -> int:
     if args.show:
         print(plantable.table(document))
     if args.out:
-        write(document, args.out)
+        write_json(args.out, document)
     return 0
 
 
 def control(pairs: list[str]) -> dict[str, object]:
     """KEY=VALUE as Snakemake reads it: the value is YAML."""
     return {key: yaml.safe_load(value) for key, _, value in (pair.partition("=") for pair in pairs)}
-
-
-def write(document: dict[str, object], out: Path) -> None:
-    out.parent.mkdir(parents=True, exist_ok=True)
-    fresh = out.with_name(f".{out.name}.{os.getpid()}")
-    fresh.write_text(json.dumps(document, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    fresh.replace(out)
 
 
 if __name__ == "__main__":

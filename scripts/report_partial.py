@@ -17,7 +17,7 @@ import import_raw
 import judge
 import write_report
 
-from decodelab import call, published
+from decodelab import call, published, records
 from decodelab.mistakes import ConfigError
 from decodelab.receipts import receipt
 from decodelab.store import Store, StoreError, write_json
@@ -41,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
     except StoreError as error:
         print(error, file=sys.stderr)
         return 1
-    pending = [m for m in published.load(results / "runs")["missing"] if m["why"] == "pending"]
+    pending = [m for m in records.load_index(results / "runs")["missing"] if m["why"] == "pending"]
     _tell(study, verdicts, pending, args.experiment)
     return 0
 

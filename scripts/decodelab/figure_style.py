@@ -25,7 +25,6 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 INK = "#222222"
-FAINT = "#8a8a8a"
 TARGET = "#B00020"
 SIMULATED_WORDS = {
     "simulated": "SIMULATED",

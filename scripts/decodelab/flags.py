@@ -7,7 +7,6 @@ true, false and absent are three things: false is spelled as the era wants it.
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -227,8 +226,3 @@ def _value_problems(flag: str, given: Any, engine: str) -> list[Problem]:
     if ERAS[engine].negatable and given is False and not re.match(r"^--[a-z]", name(flag, engine)):
         return [Problem(flag, f"{flag}: false", "false for a flag with a long name", None)]
     return []
-
-
-def closest(flag: str, known: Iterable[str]) -> str | None:
-    found = difflib.get_close_matches(flag, list(known), n=1, cutoff=0.6)
-    return found[0] if found else None

@@ -96,7 +96,3 @@ def cells(row: Iterable[str]) -> Md:
 def joined(parts: Iterable[str], separator: str) -> Md:
     """Escaped parts with a separator of the catalogue between them."""
     return Md(separator.join(inline(part) for part in parts))
-
-
-def indented(text: str, prefix: str = "    ") -> str:
-    return "\n".join(prefix + line for line in text.splitlines())

@@ -18,18 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from decodelab import naming
-from decodelab.store import sha256_of, verify, write_json
+from decodelab.store import Start, sha256_of, verify, write_json
 
 SCHEMA = "decodelab.published/1"
 RUNS_INDEX = "decode_runs.json"
 CAPTURES_INDEX = "ixsmi_capture.json"
-
-
-def load(folder: Path) -> dict[str, Any]:
-    """Both indexes of a published folder as one dict: runs, captures, starts, missing."""
-    runs = json.loads((folder / RUNS_INDEX).read_text(encoding="utf-8"))
-    captures = json.loads((folder / CAPTURES_INDEX).read_text(encoding="utf-8"))
-    return {**runs, "captures": captures["captures"]}
 
 
 def publish_runs(
@@ -118,11 +111,10 @@ def _publish_starts(
         for start_id, known in (receipt or {}).get("starts", {}).items():
             source = root / known["path"]
             facts = json.loads((source / "start.json").read_text(encoding="utf-8"))
+            refused = Start(source, start_id, facts).not_possible
             name = naming.server_log(variant, number)
             if (source / "server.log").is_file():
                 shutil.copyfile(source / "server.log", folder / name)
-            refused = (facts.get("cause") or {}).get("side") == "config"
-            status = "not_possible" if facts["status"] == "failed" and refused else facts["status"]
             entries.append(
                 {
                     "variant": variant,
@@ -131,7 +123,7 @@ def _publish_starts(
                     "start_id": start_id,
                     "file": name,
                     "raw": known["path"],
-                    "status": status,
+                    "status": "not_possible" if refused else facts["status"],
                     "cause": facts.get("cause"),
                     "start_json": facts,
                 }

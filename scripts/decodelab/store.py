@@ -182,9 +182,9 @@ class Store:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write JSON whole: under a temporary name first, then renamed."""
+    """Write JSON whole: under a temporary name first, then renamed. Raises ValueError for a NaN."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(value, ensure_ascii=False, indent=1, sort_keys=False) + "\n"
+    text = json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
     handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as f:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from decodelab import stats, study
+
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 MEASURING = {"host", "agent_client", "orders", "follow", "progress"}
 # The doors between the wings: what turns a plan into a measurement, or the store into a receipt.
@@ -86,3 +88,8 @@ def test_no_junk_drawer(path: Path) -> None:
 
 def test_no_python_where_snakemake_would_trip_over_it() -> None:
     assert not list((SCRIPTS.parent / "workflow").rglob("*.py"))
+
+
+def test_the_rules_promise_the_tables_that_are_made() -> None:
+    """The names stand twice, so that parsing the Snakefile need not load the reading wing."""
+    assert set(study.TABLES) == set(stats.COLUMNS)
