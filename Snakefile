@@ -10,6 +10,7 @@ workdir: workflow.basedir
 
 include: "workflow/rules/common.smk"
 include: "workflow/rules/plan.smk"
+include: "workflow/rules/hosts.smk"
 
 
 if STUDY.replay:

@@ -15,6 +15,7 @@ Exit codes: 0 receipt written; 1 nothing final (the host's fault, tried again at
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import os
 import signal
@@ -25,7 +26,8 @@ from types import FrameType
 from decodelab import call, orders
 from decodelab.agent_client import AgentClient
 from decodelab.follow import Follower, LaunchFailed
-from decodelab.host import HostError, open_host
+from decodelab.host import Host, HostError, HostLost, open_host
+from decodelab.host_trouble import HostTrouble
 from decodelab.mistakes import ConfigError
 from decodelab.progress import Progress
 from decodelab.receipts import is_pending, receipt
@@ -33,6 +35,11 @@ from decodelab.store import Store, StoreError, write_json
 from decodelab.study import Study, open_study
 
 PR_SET_PDEATHSIG = 1
+STOP_PATIENCE_S = 20.0
+GOES_ON = (
+    "The host's queue goes on to its end and stops each server by itself; the next call of snakemake\n"
+    "fetches what it measured. Nothing is measured twice."
+)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -86,10 +93,27 @@ def _launch(study: Study, digest: str, target: Path, root: Path, now: call.Call)
 def _measure(study: Study, digest: str, store: Store, root: Path, now: call.Call) -> None:
     """Hand over, follow and fetch. Returns when the launch has a final outcome; raises LaunchFailed otherwise."""
     name = study.host_of(digest)
-    host = open_host(name, study.plan["hosts"][name], root)
-    client = AgentClient(host)
-    client.ship()
+    trouble = HostTrouble(root / study.results / "logs", now.session)
+    trouble.check(name)
+    with contextlib.ExitStack() as stack:
+        try:
+            host = open_host(name, study.plan["hosts"][name], root)
+            stack.callback(host.close)
+            AgentClient(host).ship()
+        except HostError as error:
+            trouble.note(name, error)
+            raise
+        try:
+            _follow(study, digest, store, host, now)
+        except HostLost as lost:
+            trouble.note(name, lost)
+            raise HostError(f"{lost}\n{GOES_ON}") from lost
+
+
+def _follow(study: Study, digest: str, store: Store, host: Host, now: call.Call) -> None:
+    client, owner = AgentClient(host), orders.owner(study)
     queue = orders.queue_from(study, digest, store, now)
+    secrets = orders.secrets(study, queue, os.environ)
     progress = Progress(
         label=orders.label(study.launches[digest]),
         position=orders.position(study, digest),
@@ -97,27 +121,41 @@ def _measure(study: Study, digest: str, store: Store, root: Path, now: call.Call
         estimate_s=orders.estimate_s(study, digest, store),
         rest_s=sum(orders.estimate_s(study, d, store) for d in queue[1:]),
     )
-    follower = Follower(client, study.launches[digest], store, progress, now.session)
+    follower = Follower(client, study.launches[digest], store, progress, now.session, owner)
     if follower.settle_earlier(retry=study.is_retried(digest, now.retried)):
         return
     made = [orders.order(study, d, host, store, now) for d in queue]
     try:
-        with _drain_on_sigterm(client, orders.owner(study)):
-            follower.hand_over(made)
+        with _drain_on_sigterm(follower):
+            if secrets:
+                client.entrust(owner, secrets)
+            follower.hand_over(made, orders.host_lock(study, digest))
             follower.wait(orders.patience_s(made))
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         progress.say("stopping the server")
-        client.stop(orders.owner(study), wait_s=float(made[0]["limits"]["stop_grace_s"]) + 30)
-        follower.fetch()
+        _stop(follower, float(made[0]["limits"]["stop_grace_s"]) + 30)
         raise
+
+
+def _stop(follower: Follower, wait_s: float) -> None:
+    """Stop this owner's work on the host and take in what is finished; a host out of reach goes on by itself."""
+    follower.client.host.patience_s = STOP_PATIENCE_S
+    try:
+        follower.client.stop(follower.owner, wait_s=wait_s)
+        follower.fetch()
+    except HostLost as lost:
+        follower.progress.say(
+            f"the host could not be told to stop: {lost}\n{GOES_ON}\n"
+            "`snakemake --cores 1 stop` stops it as soon as the host can be reached."
+        )
 
 
 class _drain_on_sigterm:
     """While it holds, SIGTERM asks the agent to finish this launch and drop the rest; this process goes on waiting."""
 
-    def __init__(self, client: AgentClient, owner: str) -> None:
-        self.client, self.owner = client, owner
+    def __init__(self, follower: Follower) -> None:
+        self.follower = follower
 
     def __enter__(self) -> None:
         signal.signal(signal.SIGTERM, self._drain)
@@ -126,7 +164,7 @@ class _drain_on_sigterm:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def _drain(self, _signal: int, _frame: FrameType | None) -> None:
-        self.client.stop(self.owner, drain=True)
+        self.follower.drain = True  # told by its loop: a connection is nothing for a signal handler
 
 
 def _tie_to_parent() -> None:

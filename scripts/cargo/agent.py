@@ -1,28 +1,30 @@
 """The host agent: carries out an ordered queue of launches on this host, detached and on its own.
 
-    python agent.py submit --workdir W < {"owner", "orders": [...], "replace": true}
-    python agent.py status --workdir W [--launch D]
-    python agent.py stop   --workdir W [--owner O] [--drain] [--wait S]
-    python agent.py forget --workdir W --launch D
-    python agent.py work   --workdir W          the loop itself; `submit` starts it
+    python agent.py submit  --workdir W < {"owner", "orders": [...], "replace", "lock_wait_s", "host_lock"}
+    python agent.py secrets --workdir W < {"owner", "values": {NAME: value}}
+    python agent.py status  --workdir W [--launch D]
+    python agent.py stop    --workdir W [--owner O] [--drain] [--wait S]
+    python agent.py forget  --workdir W --launch D
+    python agent.py work    --workdir W         the loop itself; `submit` starts it
 
-Each prints one JSON object. Exit code 0, or 1 with {"error": words}.
+Each prints one JSON object. Exit code 0, or 1 with {"error": words}. Input, output and paths are
+UTF-8, whatever the host's locale says.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
+import signal
 import sys
 import time
 import traceback
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 if __package__ in (None, ""):
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-from cargo import procs, queue_store
+from cargo import agent_status, procs, room, utf8_io
 from cargo.queue_store import DIGEST, Store, StoreError
 
 # `status` is polled while a measurement runs on few cores: what only `work` and `stop` need is
@@ -31,19 +33,38 @@ from cargo.queue_store import DIGEST, Store, StoreError
 LOG_LIMIT_BYTES = 5 << 20
 
 
-# ---------------------------------------------------------------------- submit
-def submit(store: Store, text: str) -> Dict[str, Any]:
-    try:
-        batch = json.loads(text)
-    except ValueError as error:
-        raise StoreError("stdin is not JSON: %s" % error) from error
-    if not isinstance(batch, dict) or not isinstance(batch.get("orders"), list):
-        raise StoreError('stdin must be an object {"owner", "orders": [...]}')
-    for order in batch["orders"]:
-        queue_store.check_order(order)
+# ---------------------------------------------------------------------- submit, secrets
+def read_object(shape: str, *needed: str) -> Dict[str, Any]:
+    found = utf8_io.read()
+    if not isinstance(found, dict) or any(name not in found for name in needed):
+        raise StoreError("stdin must be an object %s" % shape)
+    return found
+
+
+def secrets(store: Store) -> Dict[str, Any]:
+    from cargo import secret_files
+
+    handed = read_object('{"owner", "values": {NAME: value}}', "owner", "values")
+    trouble = secret_files.trouble(handed["values"])
+    if trouble is not None:
+        raise StoreError(trouble)
     store.prepare()
     with store.locked():
-        answer = queue_store.submit_orders(store, batch)
+        secret_files.put(store.root, str(handed["owner"]), handed["values"])
+    return {"kept": sorted(handed["values"])}
+
+
+def submit(store: Store) -> Dict[str, Any]:
+    from cargo.intake import check_order, submit_orders
+
+    batch = read_object('{"owner", "orders": [...]}', "orders")
+    if not isinstance(batch["orders"], list):
+        raise StoreError("orders must be a list")
+    for order in batch["orders"]:
+        check_order(order)
+    store.prepare()
+    with store.locked():
+        answer = submit_orders(store, batch)
         alive = store.agent_alive()
         started = alive is None and bool(store.queued())
         pid = spawn(store) if started else (alive or {}).get("pid")
@@ -69,13 +90,16 @@ def spawn(store: Store) -> int:
                 os._exit(0)
             os.chdir(store.root)
             null = os.open(os.devnull, os.O_RDONLY)
-            out = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            try:
+                out = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            except OSError:  # a full disk
+                out = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, 0)
             os.dup2(out, 1)
             os.dup2(out, 2)
             os.closerange(3, 1024)
             me = os.path.abspath(__file__)
-            os.execv(sys.executable, [sys.executable, "-S", me, "work", "--workdir", store.root])
+            os.execv(sys.executable, [*procs.PYTHON, "-S", me, "work", "--workdir", store.root])
         finally:
             os._exit(127)
     os.close(write_end)
@@ -85,47 +109,30 @@ def spawn(store: Store) -> int:
     return pid
 
 
-# ---------------------------------------------------------------------- status
-def status(store: Store, launch: Optional[str]) -> Dict[str, Any]:
-    alive = store.agent_alive()
-    current = (alive or {}).get("current")
-    queue = [item.launch for item in store.queued()]
-    answer: Dict[str, Any] = {
-        "agent": {
-            "alive": alive is not None,
-            "pid": (alive or {}).get("pid"),
-            "owner": (alive or {}).get("owner"),
-            "state": (alive or {}).get("state"),
-        },
-        "queue": [name for name in queue if name != current],
-        "current": current,
-        "halted": store.halted(),
-        "kept": store.kept(),
-        "now": time.time(),
-    }
-    if alive is None and queue:  # it should be there: say what it said last
-        answer["agent"]["log_tail"] = store.log_tail()
-    if launch is not None:
-        answer["launch"] = launch_state(store, launch, current, queue)
-    return answer
-
-
-def launch_state(
-    store: Store, launch: str, current: Optional[str], queue: List[str]
-) -> Dict[str, Any]:
-    outcome = store.outcome(launch)
-    if outcome is not None:
-        return {"state": "finished", "outcome": outcome}
-    if launch == current:
-        return {"state": "running", "outcome": None}
-    return {"state": "queued" if launch in queue else "unknown", "outcome": None}
-
-
 # ---------------------------------------------------------------------- stop, forget
 def stop(store: Store, drain: bool, wait_s: float, owner: Optional[str]) -> Dict[str, Any]:
     """Stop everything, or with `owner` only what is that owner's: nobody ends a neighbour's run."""
+    try:
+        agent, for_others = ask(store, "drain" if drain else "now", owner)
+    except OSError as error:  # nothing can be written there; a signal needs no file
+        agent, for_others = signal_agent(store, drain, owner, error), False
+    if for_others:
+        return {"stopped": True, "agent": "busy for others", "left": []}
+    if agent is None:
+        return after_dead_agent(store, owner)
+    end = time.monotonic() + wait_s
+    while at_work(store, agent):
+        if time.monotonic() >= end:
+            return {"stopped": False, "agent": "alive", "current": agent.get("current"), "left": []}
+        time.sleep(0.05)
+    if store.stop_word() is not None:  # the agent died instead of stopping
+        return after_dead_agent(store, owner)
+    return {"stopped": True, "agent": "idle" if store.agent_alive() else "gone", "left": []}
+
+
+def ask(store: Store, word: str, owner: Optional[str]) -> Tuple[Optional[Dict[str, Any]], bool]:
+    """Leave the request; returns the living agent, and whether it works for others only."""
     store.prepare()
-    word = "drain" if drain else "now"
     with store.locked():
         agent = store.agent_alive()
         if agent is not None and owner is None:
@@ -134,18 +141,27 @@ def stop(store: Store, drain: bool, wait_s: float, owner: Optional[str]) -> Dict
         elif agent is not None:
             store.drop_queued(str(owner))
             if agent.get("current") is None or agent.get("owner") != owner:
-                return {"stopped": True, "agent": "busy for others", "left": []}
+                return agent, True
             store.ask_to_stop(word, dropped=True)
-    if agent is None:
-        return after_dead_agent(store, owner)
-    end = time.monotonic() + wait_s
-    while store.stop_word() is not None and store.agent_alive() is not None:
-        if time.monotonic() >= end:
-            return {"stopped": False, "agent": "alive", "current": agent.get("current"), "left": []}
-        time.sleep(0.05)
-    if store.stop_word() is not None:  # the agent died instead of stopping
-        return after_dead_agent(store, owner)
-    return {"stopped": True, "agent": "idle" if store.agent_alive() else "gone", "left": []}
+    return agent, False
+
+
+def signal_agent(
+    store: Store, drain: bool, owner: Optional[str], error: OSError
+) -> Optional[Dict[str, Any]]:
+    """TERM means: stop all now. Only where that is what was asked for."""
+    agent = store.agent_alive()
+    others = owner is not None and any(other != owner for other in store.owners())
+    if agent is None or drain or others:
+        raise error
+    procs.send(procs.Proc(agent["pid"], agent["start_time"]), signal.SIGTERM)
+    return dict(agent, signalled=True)
+
+
+def at_work(store: Store, agent: Dict[str, Any]) -> bool:
+    if store.agent_alive() is None:
+        return False
+    return store.stop_word() is not None or agent.get("signalled", False)
 
 
 def after_dead_agent(store: Store, owner: Optional[str]) -> Dict[str, Any]:
@@ -163,6 +179,7 @@ def after_dead_agent(store: Store, owner: Optional[str]) -> Dict[str, Any]:
                     store.drop(item.launch, "stopped")
             store.clear_stop()
             store.remove_agent()
+            store.sweep_secrets(unclaimed_too=True)
     return {"stopped": not left, "agent": "gone", "left": left}
 
 
@@ -174,9 +191,11 @@ def forget(store: Store, launch: str) -> Dict[str, Any]:
 
 # ---------------------------------------------------------------------- the loop
 def work(store: Store) -> Dict[str, Any]:
+    from cargo import agent_log
     from cargo.queue_loop import QueueLoop
     from cargo.watch import Signals
 
+    agent_log.use()
     signals = Signals()
     signals.install()
     store.prepare()
@@ -188,6 +207,9 @@ def work(store: Store) -> Dict[str, Any]:
     procs.become_subreaper()
     try:
         return {"worked": True, "launches": QueueLoop(store, signals).run()}
+    except OSError as error:
+        traceback.print_exc()
+        raise StoreError("the agent ended: %s" % room.words(error)) from None
     except Exception:
         traceback.print_exc()
         raise StoreError("the agent ended; see the lines above") from None
@@ -196,7 +218,7 @@ def work(store: Store) -> Dict[str, Any]:
 def parse(argv: Optional[List[str]]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="host agent: carries out a queue of launches")
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("submit", "status", "stop", "forget", "work"):
+    for name in ("submit", "secrets", "status", "stop", "forget", "work"):
         sub = commands.add_parser(name)
         sub.add_argument("--workdir", required=True)
         if name in ("status", "forget"):
@@ -214,9 +236,11 @@ def parse(argv: Optional[List[str]]) -> argparse.Namespace:
 def answer(args: argparse.Namespace) -> Dict[str, Any]:
     store = Store(args.workdir)
     if args.command == "submit":
-        return submit(store, sys.stdin.read())
+        return submit(store)
+    if args.command == "secrets":
+        return secrets(store)
     if args.command == "status":
-        return status(store, args.launch)
+        return agent_status.status(store, args.launch)
     if args.command == "stop":
         return stop(store, args.drain, args.wait, args.owner)
     if args.command == "forget":
@@ -224,15 +248,26 @@ def answer(args: argparse.Namespace) -> Dict[str, Any]:
     return work(store)
 
 
+def trouble_in_words(error: OSError) -> str:
+    hint = {
+        "no_space": " Hint: free space on that disk; nothing that was finished is lost.",
+        "not_writable": " Hint: set hosts.<name>.workdir to a folder that you may write.",
+    }
+    return room.words(error) + "." + hint.get(room.code_of(error) or "", "")
+
+
 def main(argv: Optional[List[str]] = None) -> int:
     args = parse(argv)
     try:
-        print(json.dumps(answer(args), ensure_ascii=False), flush=True)
+        utf8_io.say(answer(args))
         return 0
-    except (StoreError, OSError) as error:
-        print(json.dumps({"error": str(error)}, ensure_ascii=False), flush=True)
-        return 1
+    except (StoreError, utf8_io.NotReadable) as error:
+        utf8_io.say({"error": str(error)})
+    except OSError as error:
+        utf8_io.say({"error": trouble_in_words(error)})
+    return 1
 
 
 if __name__ == "__main__":
+    utf8_io.start_in_utf8()
     sys.exit(main())

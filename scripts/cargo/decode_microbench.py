@@ -31,6 +31,7 @@ from cargo.endpoint import Endpoint, UsageError, first_model, request_headers, r
 from cargo.epoll_client import EpollClient
 from cargo.exchange import BROKEN, Exchange, request_record
 from cargo.load import Limits, Load, RunState, self_check
+from cargo.mask import Mask
 
 VERSION = "1"
 FILES = (
@@ -42,6 +43,7 @@ FILES = (
     "exchange.py",
     "httpx_client.py",
     "load.py",
+    "mask.py",
     "record.py",
     "scenario.py",
     "sse.py",
@@ -285,7 +287,11 @@ def make_run(arguments: argparse.Namespace) -> Dict[str, Any]:
     finally:
         if progress is not None:
             progress.close()
-    return assemble(arguments, model, state)
+    key = headers.get("Authorization", "").partition(" ")[
+        2
+    ]  # a server may send it back in an error
+    made: Dict[str, Any] = Mask([key]).deep(assemble(arguments, model, state))
+    return made
 
 
 def _never_begun(state: RunState, problem: str) -> None:

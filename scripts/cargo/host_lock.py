@@ -1,7 +1,8 @@
 """The host lock: one launch at a time on this machine, whoever asks.
 
 In: the lock's path, who we are. Out: held or not, and who holds it (readable by every user).
-flock: the kernel frees it when its holder dies, so there is no stale lock.
+flock: the kernel frees it when its holder dies, so there is no stale lock. A file that we may not
+write (another user's, a read-only folder) is locked all the same; then it does not name us.
 """
 
 from __future__ import annotations
@@ -12,18 +13,25 @@ import json
 import os
 from typing import Any, Dict, Optional
 
+from cargo import room
+
+
+class LockUnusable(Exception):
+    """The lock can neither be opened nor made; the text says why."""
+
 
 class HostLock:
     def __init__(self, path: str) -> None:
         self.path = path
         self._fd: Optional[int] = None
+        self._writable = False
 
     @property
     def held(self) -> bool:
         return self._fd is not None
 
     def take(self, owner: Dict[str, Any]) -> bool:
-        """Try once; note the owner in the file when it is ours."""
+        """Try once; note the owner in the file when it is ours. Raises LockUnusable."""
         if self._fd is None:
             fd = self._open()
             try:
@@ -31,12 +39,28 @@ class HostLock:
             except BlockingIOError:
                 os.close(fd)
                 return False
+            except OSError as error:  # some network file systems know no locks
+                os.close(fd)
+                raise LockUnusable("%s: %s" % (self.path, error.strerror)) from error
             self._fd = fd
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, (json.dumps(owner, ensure_ascii=False) + "\n").encode("utf-8"), 0)
+        self._note((json.dumps(owner, ensure_ascii=False) + "\n").encode("utf-8", "replace"))
         return True
 
+    def _note(self, text: bytes) -> None:
+        """Best effort: the lock holds without it, also on a full disk."""
+        if self._fd is not None and self._writable:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, 0)
+                os.pwrite(self._fd, text, 0)
+
     def _open(self) -> int:
+        try:
+            return self._open_or_make()
+        except OSError as error:
+            raise LockUnusable(room.words(error)) from error
+
+    def _open_or_make(self) -> int:
+        self._writable = True
         try:  # first without O_CREAT: sticky folders refuse it for another user's file
             return os.open(self.path, os.O_RDWR)
         except FileNotFoundError:
@@ -44,16 +68,41 @@ class HostLock:
             with contextlib.suppress(OSError):
                 os.fchmod(fd, 0o666)  # the umask must not shut others out
             return fd
+        except OSError as error:
+            if error.errno not in room.NOT_WRITABLE:
+                raise
+            self._writable = False
+            return os.open(self.path, os.O_RDONLY)
 
     def owner(self) -> Optional[Dict[str, Any]]:
-        try:
-            with open(self.path, encoding="utf-8", errors="replace") as f:
-                return json.loads(f.read())
-        except (OSError, ValueError):
-            return None
+        return read_owner(self.path)
 
     def release(self) -> None:
         if self._fd is not None:
-            os.ftruncate(self._fd, 0)
+            self._note(b"")
             os.close(self._fd)
             self._fd = None
+
+
+def read_owner(path: str) -> Optional[Dict[str, Any]]:
+    """What the file says of its holder; None when it says nothing, or speaks of one who is gone."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as f:
+            told = json.loads(f.read())
+    except (OSError, ValueError):
+        return None
+    if not isinstance(told, dict):
+        return None
+    pid = told.get("pid")
+    gone = isinstance(pid, int) and not os.path.exists("/proc/%d" % pid)
+    return None if gone else told
+
+
+def holder(path: str) -> Dict[str, Any]:
+    """For people: {"owner", "since", "doing"} of whoever holds it; "someone" without a name."""
+    told = read_owner(path) or {}
+    return {
+        "owner": str(told.get("owner") or "someone"),
+        "since": told.get("since"),
+        "doing": told.get("doing"),
+    }

@@ -12,7 +12,6 @@ import select
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from typing import Any, Dict, List, NamedTuple, Optional
 
@@ -55,7 +54,7 @@ class KeeperLink:
             "agent": {"pid": os.getpid(), "start_time": me.start_time if me else 0},
         }
         self.process = subprocess.Popen(  # not adopted: reaped through this object
-            [sys.executable, "-S", KEEPER],
+            [*procs.PYTHON, "-S", KEEPER],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=None,  # agent.log

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import time
 import traceback
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, NamedTuple, Optional
 
-from cargo import identity, reasons, whole
+from cargo import identity, reasons, room, secret_files, whole
+from cargo.attached_server import AttachedServer
 from cargo.event_log import EventLog
+from cargo.mask import Mask
 from cargo.queue_store import Store
 from cargo.run_once import RunOnce
-from cargo.server_start import AttachedServer, ServerStart, StartFailed, server_env
+from cargo.server_env import LaunchEnv, secret_names
+from cargo.server_start import ServerStart, StartFailed
+from cargo.setup_env import SetupFailed, Setups
 from cargo.watch import LifeOver, Signals, StopNow, Watch
 
 MAX_RESTARTS = 2
@@ -40,24 +45,34 @@ class NotPossible:
         self.starts: Dict[str, List[str]] = {}
 
 
+class Known(NamedTuple):
+    """What one agent learns in its life."""
+
+    not_possible: NotPossible
+    setups: Setups
+
+
 class Launch:
-    def __init__(
-        self, store: Store, order: Dict[str, Any], known: NotPossible, signals: Signals
-    ) -> None:
-        self.store, self.order, self.known = store, order, known
+    def __init__(self, store: Store, order: Dict[str, Any], known: Known, signals: Signals) -> None:
+        self.store, self.order = store, order
+        self.known, self.setups = known.not_possible, known.setups
         self.launch = order["launch"]
         self.folder = store.launch_dir(self.launch)
         self.server_digest = order["server"]["digest"]
         self.watch = Watch(store, signals, order["limits"].get("life_s"))
         self.starts: List[str] = []
         self.left: List[int] = []
+        self.done: Dict[str, Dict[str, Any]] = {}
+        self.came_up = False
+        self.events: Optional[EventLog] = None
+        self.mask = Mask(secret_files.all_values(store.root, order["owner"]))
         self.died: Optional[Dict[str, Any]] = None
 
     def carry_out(self) -> Dict[str, Any]:
         self.t_begin = time.time()
-        self._prepare()
         try:
-            self._carry_out()
+            events = self._prepare()
+            self._carry_out(events)
             end = Ended("done", None, None)
         except Ended as ended:
             end = ended
@@ -67,22 +82,23 @@ class Launch:
             text = "the launch lived longer than %g s" % self.order["limits"]["life_s"]
             end = Ended("invalid", "life_over", reasons.cause("life_over", text))
         except Exception as error:  # one launch's surprise must not end the night's queue
-            traceback.print_exc()
-            text = "%s: %s" % (type(error).__name__, error)
-            end = Ended("invalid", "agent_error", reasons.cause("agent_error", text))
+            print(self.mask.text(traceback.format_exc()), file=sys.stderr, flush=True)
+            end = _surprise(error)
         return self._finish(end)
 
-    def _prepare(self) -> None:
+    def _prepare(self) -> EventLog:
+        self.store.reserve.hold()
         os.makedirs(self.folder, exist_ok=True)
         whole.write_json(os.path.join(self.folder, "order.json"), self.order)
-        self.events = EventLog(os.path.join(self.folder, "events.jsonl"))
+        self.events = events = EventLog(os.path.join(self.folder, "events.jsonl"), self.mask)
         self._sweep_halves()
         self.done = self.store.finished_runs(self.launch)
         self.starts = self.store.starts(self.launch)
         self.came_up = any(self.store.start_came_up(self.launch, start) for start in self.starts)
-        self.events.emit(
+        events.emit(
             "launch_begin", launch=self.launch, runs=len(self.order["runs"]), kept=len(self.done)
         )
+        return events
 
     def _sweep_halves(self) -> None:
         """What a dead agent was writing: half runs go, a half start is sealed as it stands."""
@@ -99,23 +115,26 @@ class Launch:
         for run in self.order["runs"]:
             not_made = {"status": "not_started", "start_id": None, "attempt": None}
             runs.setdefault(run["digest"], dict(not_made, reasons=[end.reason or "not_started"]))
-        self.events.emit("launch_end", status=end.status, reason=end.reason)
-        self.events.close()
-        times = (self.t_begin, time.time())
+        if self.events is not None:
+            self.events.emit("launch_end", status=end.status, reason=end.reason)
+            self.events.close()
+        cause, times = self.mask.deep(end.cause), (self.t_begin, time.time())
+        self.store.reserve.write(lambda: os.makedirs(self.folder, exist_ok=True))
         return self.store.write_outcome(
-            self.launch, end.status, end.reason, end.cause, self.starts, runs, *times
+            self.launch, end.status, end.reason, cause, self.starts, runs, *times
         )
 
     # ------------------------------------------------------------------ the work
-    def _carry_out(self) -> None:
+    def _carry_out(self, events: EventLog) -> None:
         if self.server_digest in self.known.causes and self._unfinished():
             self.starts = list(self.known.starts[self.server_digest])
             cause = self.known.causes[self.server_digest]
             raise Ended("not_possible", cause["class"], cause)
         restarts = 0
         while self._unfinished():
-            engine = self._check_engine()
-            if self._serve(engine):
+            env = self._environment()
+            engine = self._check_engine(env)
+            if self._serve(events, engine, env):
                 continue
             restarts += 1
             if restarts > MAX_RESTARTS and self._pending():
@@ -128,7 +147,25 @@ class Launch:
     def _pending(self) -> List[Dict[str, Any]]:
         return [run for run in self.order["runs"] if run["digest"] not in self.done]
 
-    def _check_engine(self) -> Dict[str, Any]:
+    def _environment(self) -> LaunchEnv:
+        values = secret_files.values(self.store.root, self.order["owner"])
+        needed = secret_names(self.order)
+        missing = [name for name in needed if name not in values]
+        if missing:
+            text = "no value was handed over for %s" % ", ".join(missing)
+            raise Ended("invalid", "secret_missing", reasons.cause("secret_missing", text))
+        key = self.order.get("api_key")
+        if key is not None and not (values[key].isascii() and values[key].strip().isprintable()):
+            text = "the value of %s cannot be sent as a key: printable ASCII only" % key
+            raise Ended("invalid", "secret_missing", reasons.cause("secret_missing", text))
+        try:
+            setup = self.setups.of(self.order.get("setup"), self.watch.check)
+        except SetupFailed as failed:
+            cause = reasons.cause("setup_failed", str(failed))
+            raise Ended("invalid", "setup_failed", cause) from failed
+        return LaunchEnv(self.order, setup, {name: values[name] for name in needed})
+
+    def _check_engine(self, env: LaunchEnv) -> Dict[str, Any]:
         """Who would answer; refused before anything starts when it is not what was measured."""
         server = self.order["server"]
         if server.get("attach"):
@@ -138,7 +175,7 @@ class Launch:
         os.makedirs(cwd, exist_ok=True)
         found = identity.probe(
             server["argv"],
-            server_env(self.order, "identity"),
+            env.probe(),
             cwd,
             wanted.get("modules") or [],
             wanted.get("files") or [],
@@ -152,16 +189,16 @@ class Launch:
             raise Ended("invalid", "engine_changed", reasons.cause("engine_changed", text))
         return found
 
-    def _serve(self, engine: Dict[str, Any]) -> bool:
+    def _serve(self, events: EventLog, engine: Dict[str, Any], env: LaunchEnv) -> bool:
         """One real start with as many runs as it lives to see. False: it died, start another."""
         kind = AttachedServer if self.order["server"].get("attach") else ServerStart
-        server = kind(self.store, self.order, self.events, engine)
+        server = kind(self.store, self.order, events, engine, env)
         engine_same = EngineWatch(engine)
         seal_status, seal_reasons = "invalid", ["interrupted"]
         try:
             server.bring_up(self.watch)
             self.came_up = True
-            survived = self._run_all(server, engine_same)
+            survived = self._run_all(server, events, engine_same)
             seal_status, seal_reasons = "done", [] if survived else ["server_died"]
         except StartFailed as failed:
             side = failed.cause.get("side")
@@ -178,7 +215,7 @@ class Launch:
         finally:
             report = server.take_down()
             self.left += report.left
-            server.seal(seal_status, seal_reasons)
+            self.store.reserve.write(lambda: server.seal(seal_status, seal_reasons))
             self.starts.append(server.start_id)
         if self.left and self._pending():
             text = "pids %s are still there" % self.left
@@ -194,15 +231,13 @@ class Launch:
             return Ended("not_possible", cause["class"], cause)
         return Ended("invalid", cause["class"], cause)
 
-    def _run_all(self, server: ServerStart, engine_same: "EngineWatch") -> bool:
+    def _run_all(self, server: ServerStart, events: EventLog, engine_same: "EngineWatch") -> bool:
         total = len(self.order["runs"])
         for run in self._pending():
             self.watch.check()
             if not server.alive():
                 return self._note_death(server)
-            one = RunOnce(
-                self.order, run, server, self.folder, self.events, self.watch, engine_same
-            )
+            one = RunOnce(self.order, run, server, self.folder, events, self.watch, engine_same)
             result = one.carry_out(len(self.done) + 1, total)
             self.done[run["digest"]] = {
                 "status": result.status,
@@ -218,7 +253,7 @@ class Launch:
         return True
 
     def _note_death(self, server: ServerStart) -> bool:
-        self.events.emit("server_died", exit_code=server.exit_code(), start_id=server.start_id)
+        server.events.emit("server_died", exit_code=server.exit_code(), start_id=server.start_id)
         self.died = {"start_id": server.start_id, "exit_code": server.exit_code()}
         if server.attached and self._pending():
             text = "the attached server does not answer any more"
@@ -233,6 +268,14 @@ class Launch:
             died.get("exit_code"),
         )
         return reasons.cause("server_died", text)
+
+
+def _surprise(error: Exception) -> Ended:
+    code = room.code_of(error)
+    if isinstance(error, OSError) and code is not None:
+        return Ended("invalid", code, reasons.cause(code, room.words(error)))
+    text = "%s: %s" % (type(error).__name__, error)
+    return Ended("invalid", "agent_error", reasons.cause("agent_error", text))
 
 
 class EngineWatch:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from typing import Callable, Iterable, List, NamedTuple, Optional, Set, Tuple
 
 MARK_ENV = "DECODELAB_MARK"
+PYTHON = [sys.executable, "-X", "utf8"]  # for our own children: paths are UTF-8 in any locale
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 

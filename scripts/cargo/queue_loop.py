@@ -6,28 +6,32 @@ The decision to exit is made under queue.lock, so an order is never queued for a
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from typing import Any, Dict, List, Optional
 
 from cargo import reasons
 from cargo.event_log import EventLog
-from cargo.host_lock import HostLock
+from cargo.host_lock import HostLock, LockUnusable, holder
 from cargo.keeper_link import clean_after_dead_agent
-from cargo.launch import NOT_THE_HOST, Launch, NotPossible
+from cargo.launch import NOT_THE_HOST, Known, Launch, NotPossible
 from cargo.queue_store import Store
+from cargo.setup_env import Setups
 from cargo.watch import Signals
 
 LOCK_POLL_S = 0.3
 LOCK_EVENT_S = 60.0
 FAILURES_TO_HALT = 2
+HALT_AT_ONCE = ("no_space", "not_writable")  # the next launch would meet the same disk
 
 
 class QueueLoop:
     def __init__(self, store: Store, signals: Signals) -> None:
         self.store, self.signals = store, signals
-        self.known = NotPossible()
+        self.known = Known(NotPossible(), Setups())
         self.lock: Optional[HostLock] = None
+        self.lock_trouble: Optional[str] = None
         self.cleaned = False
         self.waiting_since: Optional[float] = None
         self.lock_told: Dict[str, float] = {}
@@ -60,6 +64,8 @@ class QueueLoop:
                 order = store.head()
             if order is None:
                 store.remove_agent()
+                store.sweep_secrets()
+                store.reserve.give_up()
                 if self.lock is not None:
                     self.lock.release()
                 return None
@@ -93,7 +99,12 @@ class QueueLoop:
             "since": time.time(),
             "doing": "launch %s %s" % (order.get("label"), order["launch"]),
         }
-        return self.lock.take(owner)
+        self.lock_trouble = None
+        try:
+            return self.lock.take(owner)
+        except LockUnusable as trouble:
+            self.lock_trouble = str(trouble)
+            return False
 
     def _has_host(self) -> bool:
         return self.lock is not None and self.lock.held
@@ -105,36 +116,39 @@ class QueueLoop:
             self.waiting_since = now
         limit_s = order["submitted"]["lock_wait_s"]
         assert self.lock is not None
-        if now - self.waiting_since > limit_s:
-            self._give_up(order, limit_s)
+        who = holder(self.lock.path)
+        if self.lock_trouble is not None:
+            self._give_up(order, "lock_unusable", "the host lock %s" % self.lock_trouble)
             return
-        holder = self.lock.owner()
-        key = "%s %s" % (order["launch"], holder)
+        if now - self.waiting_since > limit_s:
+            text = "the host was busy for %g s; held by %s, doing: %s, since %s"
+            words = (limit_s, who["owner"], who["doing"] or "unknown", _clock(who["since"]))
+            self._give_up(order, "lock_timeout", text % words)
+            return
+        key = "%s %s" % (order["launch"], who)
         if now - self.lock_told.get(key, -LOCK_EVENT_S) >= LOCK_EVENT_S:
             self.lock_told[key] = now
-            self._tell(order, holder)
+            self._tell(order, who)
         end = time.monotonic() + LOCK_POLL_S
         while time.monotonic() < end and not self.signals.stop and self.store.stop_word() is None:
             time.sleep(0.05)
 
-    def _tell(self, order: Dict[str, Any], holder: Optional[Dict[str, Any]]) -> None:
+    def _tell(self, order: Dict[str, Any], who: Dict[str, Any]) -> None:
         folder = self.store.launch_dir(order["launch"])
-        os.makedirs(folder, exist_ok=True)
-        events = EventLog(os.path.join(folder, "events.jsonl"))
-        events.emit("lock_wait", owner=holder)
-        events.close()
+        with contextlib.suppress(OSError):  # a full disk must not end the waiting
+            os.makedirs(folder, exist_ok=True)
+            events = EventLog(os.path.join(folder, "events.jsonl"))
+            events.emit("lock_wait", **who)
+            events.close()
 
-    def _give_up(self, order: Dict[str, Any], limit_s: float) -> None:
-        assert self.lock is not None
-        text = "the host was busy for %g s; held by %s" % (limit_s, self.lock.owner())
+    def _give_up(self, order: Dict[str, Any], code: str, text: str) -> None:
         launch = order["launch"]
         os.makedirs(self.store.launch_dir(launch), exist_ok=True)
         with self.store.locked():
+            self.store.seal_half_starts(launch)
             kept, starts = self.store.finished_runs(launch), self.store.starts(launch)
-            now, cause = time.time(), reasons.cause("lock_timeout", text)
-            self.store.write_outcome(
-                launch, "invalid", "lock_timeout", cause, starts, kept, now, now
-            )
+            now, cause = time.time(), reasons.cause(code, text)
+            self.store.write_outcome(launch, "invalid", code, cause, starts, kept, now, now)
             self.store.remove(launch)
             self.store.halt(text, [launch])
 
@@ -160,6 +174,8 @@ class QueueLoop:
             if left:
                 words = "processes %s of launch %s cannot be killed" % (left, launch)
                 self.store.halt(words, [launch])
+            elif outcome["reason"] in HALT_AT_ONCE:
+                self.store.halt(str((outcome["cause"] or {}).get("root_cause")), [launch])
             elif len(self.failures) >= FAILURES_TO_HALT:
                 words = (
                     "%d launches in a row failed for no cause known to lie in their configuration, "
@@ -169,3 +185,9 @@ class QueueLoop:
                 text = words % (len(self.failures), outcome["reason"], cause)
                 self.store.halt(text, self.failures)
                 self.failures = []
+
+
+def _clock(since: Any) -> str:
+    if not isinstance(since, (int, float)):
+        return "unknown"
+    return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(since))

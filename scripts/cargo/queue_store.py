@@ -5,22 +5,23 @@ made under queue.lock, so that `submit`, `stop` and the agent's decision to exit
 
 <workdir>/ queue.lock · queue/<seq6>-<launch16>.json · agent.json · agent.log · stop · halted.json
            host.lock · live/<start_id>.json (what runs now) · cwd/<start_id>/ · done/<launch16>/...
+           secrets/<owner16>.json · reserve (room for the last words on a full disk)
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import re
 import shutil
 import time
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
-from cargo import procs, whole
+from cargo import procs, secret_files, whole
+from cargo.mask import Mask
+from cargo.room import Reserve
 
-ORDER_SCHEMA = "decodelab.order/1"
 OUTCOME_SCHEMA = "decodelab.outcome/1"
 DIGEST = re.compile(r"[0-9a-f]{16}\Z")
 QUEUED = re.compile(r"(\d{6,})-([0-9a-f]{16})\.json\Z")
@@ -40,6 +41,7 @@ class Queued(NamedTuple):
 class Store:
     def __init__(self, workdir: str) -> None:
         self.root = os.path.abspath(workdir)
+        self.reserve = Reserve(self.at("reserve"))
 
     # ------------------------------------------------------------------ places
     def at(self, *names: str) -> str:
@@ -90,15 +92,25 @@ class Store:
             os.rename(item.path, item.path + ".unreadable")
         return None
 
-    def append(self, order: Dict[str, Any]) -> None:
+    def append(self, order: Dict[str, Any]) -> str:
         taken = [item.seq for item in self.queued()]
         seq = max(taken) + 1 if taken else 1
-        whole.write_json(self.at("queue", "%06d-%s.json" % (seq, order["launch"])), order)
+        path = self.at("queue", "%06d-%s.json" % (seq, order["launch"]))
+        whole.write_json(path, order)
+        return path
 
     def remove(self, launch: str) -> None:
+        """The order leaves the queue, and with an owner's last one the owner's secrets go."""
         for item in self.queued():
             if item.launch == launch:
                 os.unlink(item.path)
+        self.sweep_secrets()
+
+    def owners(self) -> List[str]:
+        return [str((self.order(item) or {}).get("owner")) for item in self.queued()]
+
+    def sweep_secrets(self, unclaimed_too: bool = False) -> None:
+        secret_files.sweep(self.root, self.owners(), unclaimed_too)
 
     def drop(self, launch: str, why: str) -> None:
         """Take an order out. What a dead agent had measured for it stays fetchable."""
@@ -132,7 +144,8 @@ class Store:
             "t": time.time(),
         }
         record.update(facts)
-        whole.write_json(self.at("agent.json"), record, durable=False)
+        path = self.at("agent.json")
+        self.reserve.write(lambda: whole.write_json(path, record, durable=False))
 
     def remove_agent(self) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -200,7 +213,7 @@ class Store:
         for item in self.queued():
             self.drop(item.launch, "halted")
         facts = {"reason": reason, "launches": launches, "session": session, "t": time.time()}
-        whole.write_json(self.at("halted.json"), facts)
+        self.reserve.write(lambda: whole.write_json(self.at("halted.json"), facts))
 
     def halted(self) -> Optional[Dict[str, Any]]:
         return whole.read_json(self.at("halted.json"))
@@ -268,12 +281,18 @@ class Store:
             if record is None:
                 shutil.rmtree(path, ignore_errors=True)  # not even begun
                 continue
+            self.mask_of(launch).folder(path)
             came_up = record["t_ready"] is not None
             record.update(status="stopped" if came_up else "failed", note="agent_died")
             whole.write_json(os.path.join(path, "start.json"), record)
             facts = {key: record[key] for key in ("start_id", "server", "start")}
             facts["run"] = None
             whole.seal(path, facts, "done" if came_up else "invalid", ["agent_died"])
+
+    def mask_of(self, launch: str) -> Mask:
+        """Hides the secrets of the launch's owner, as far as they are still here."""
+        owner = self.order_of(launch).get("owner")
+        return Mask(secret_files.all_values(self.root, str(owner)))
 
     def write_outcome(
         self,
@@ -298,14 +317,19 @@ class Store:
             "t_begin": t_begin,
             "t_end": t_end,
         }
-        whole.write_json(os.path.join(self.launch_dir(launch), "outcome.json"), outcome)
+        path = os.path.join(self.launch_dir(launch), "outcome.json")
+        self.reserve.write(lambda: whole.write_json(path, outcome))
         return outcome
+
+    def order_of(self, launch: str) -> Dict[str, Any]:
+        """The order as it was begun, else as it is queued, else nothing."""
+        begun = whole.read_json(os.path.join(self.launch_dir(launch), "order.json"))
+        queued = (self.order(item) for item in self.queued() if item.launch == launch)
+        return begun or next(queued, None) or {}
 
     def session(self, launch: str) -> Optional[str]:
         """Which call of the workflow ordered this launch; only its own word for it, never read here."""
-        order = whole.read_json(os.path.join(self.launch_dir(launch), "order.json"))
-        queued = (self.order(item) for item in self.queued() if item.launch == launch)
-        return (order or next(queued, None) or {}).get("session")
+        return self.order_of(launch).get("session")
 
     def forget(self, launch: str) -> bool:
         """Remove a finished launch; renamed first, so that nobody sees it half removed."""
@@ -315,95 +339,3 @@ class Store:
         os.rename(self.launch_dir(launch), trash)
         shutil.rmtree(trash, ignore_errors=True)
         return True
-
-
-def check_order(order: Any) -> None:
-    """Refuse what cannot be carried out, and any digest that is not safe as a folder name."""
-    if not isinstance(order, dict) or order.get("schema") != ORDER_SCHEMA:
-        raise StoreError("an order must be an object with schema %s" % ORDER_SCHEMA)
-    if not DIGEST.match(str(order.get("launch"))):
-        raise StoreError("launch must be 16 hex digits, found %r" % order.get("launch"))
-    server = order.get("server")
-    if not isinstance(server, dict) or not DIGEST.match(str(server.get("digest"))):
-        raise StoreError("launch %s: server.digest must be 16 hex digits" % order["launch"])
-    argv = server.get("argv")
-    if not server.get("attach") and not (
-        isinstance(argv, list) and argv and all(isinstance(word, str) for word in argv)
-    ):
-        raise StoreError("launch %s: server.argv must be a list of strings" % order["launch"])
-    limits = order.get("limits")
-    wanted = ("start_s", "silence_s", "probe_s", "stop_grace_s", "life_s")
-    if not isinstance(limits, dict) or not all(
-        isinstance(limits.get(name), (int, float)) for name in wanted
-    ):
-        names = ", ".join(wanted)
-        raise StoreError("launch %s: limits needs numbers %s" % (order["launch"], names))
-    runs = order.get("runs")
-    if not isinstance(runs, list):
-        raise StoreError("launch %s: runs must be a list" % order["launch"])
-    for run in runs:
-        if not isinstance(run, dict) or not DIGEST.match(str(run.get("digest"))):
-            raise StoreError("launch %s: a run's digest must be 16 hex digits" % order["launch"])
-
-
-def submit_orders(store: Store, batch: Dict[str, Any]) -> Dict[str, Any]:
-    """Under the lock: put the batch into the queue. Idempotent by launch.
-
-    The owner's own pending orders become the batch, in its order; other owners' orders stay and
-    come first. Launches that run, are finished, or belong to another owner are left as they are.
-    """
-    store.apply_stop()  # a stop that was asked for before this batch must not swallow it
-    owner, orders = str(batch.get("owner", "")), batch.get("orders", [])
-    current = (store.agent_alive() or {}).get("current")
-    others, mine = {}, []
-    for item in store.queued():
-        order = store.order(item) or {}
-        if order.get("owner") == owner and item.launch != current:
-            mine.append(item.launch)
-        else:
-            others[item.launch] = order
-    already: Dict[str, str] = {}
-    wanted: List[Dict[str, Any]] = []
-    for order in orders:
-        launch = order["launch"]
-        if launch in others:
-            already[launch] = "running" if launch == current else "queued"
-        elif store.outcome(launch) is not None:
-            already[launch] = "finished"
-        elif launch not in {o["launch"] for o in wanted}:
-            wanted.append(_stamped(order, owner, batch))
-    names = [order["launch"] for order in wanted]
-    dropped = (
-        [launch for launch in mine if launch not in names] if batch.get("replace", True) else []
-    )
-    for launch in dropped:
-        store.drop(launch, "replaced")
-    kept = [launch for launch in mine if launch in names]
-    in_place = {item.launch: item.path for item in store.queued()}
-    if kept != names[: len(kept)]:
-        for launch in kept:
-            store.remove(launch)
-        kept = []
-    for order in wanted:
-        if order["launch"] in kept:
-            whole.write_json(in_place[order["launch"]], order)
-        else:
-            store.append(order)
-    if orders:
-        store.clear_halt()
-    return {
-        "queued": [item.launch for item in store.queued()],
-        "already": already,
-        "dropped": dropped,
-    }
-
-
-def _stamped(order: Dict[str, Any], owner: str, batch: Dict[str, Any]) -> Dict[str, Any]:
-    stamped = json.loads(json.dumps(order))
-    stamped["owner"] = owner
-    stamped["submitted"] = {
-        "t": time.time(),
-        "lock_wait_s": float(batch.get("lock_wait_s", 6 * 3600)),
-        "host_lock": batch.get("host_lock"),
-    }
-    return stamped

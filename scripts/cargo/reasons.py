@@ -49,6 +49,31 @@ REASONS: Dict[str, Tuple[str, str, str]] = {
         "Someone else works on this host: wait, or ask the owner that is named.",
         "该主机正被他人使用：请等待，或联系所示的占用者。",
     ),
+    "lock_unusable": (
+        "host",
+        "Name a lock file that every user of the host may open (hosts.<name>.lock).",
+        "请指定一个该主机所有用户都能打开的锁文件（hosts.<name>.lock）。",
+    ),
+    "setup_failed": (
+        "host",
+        "Correct the setup script: source it by hand on the host in a new shell.",
+        "请修正 setup 脚本：在该主机的新 shell 中手动 source 一次。",
+    ),
+    "secret_missing": (
+        "host",
+        "Set the named environment variable where you call snakemake.",
+        "请在调用 snakemake 的环境中设置所示的环境变量。",
+    ),
+    "no_space": (
+        "host",
+        "Free space on the host's disk; what was finished is kept.",
+        "请释放该主机的磁盘空间；已完成的结果都保留。",
+    ),
+    "not_writable": (
+        "host",
+        "Make the working folder writable, or set hosts.<name>.workdir to another.",
+        "请使工作目录可写，或把 hosts.<name>.workdir 设为其他目录。",
+    ),
     "left_processes": (
         "host",
         "The server's processes cannot be killed (a stuck driver): ask the host's administrator.",

@@ -7,14 +7,14 @@ renamed into place. A run without one good request, or in which the server died,
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
-import sys
 import time
 from typing import Any, Dict, List, NamedTuple, Optional
 
-from cargo import server_http, whole
+from cargo import procs, room, server_http, smi_sampler, whole
 from cargo.beside import Beside
 from cargo.event_log import EventLog
 from cargo.server_start import ServerStart
@@ -71,13 +71,13 @@ class RunOnce:
             self._end_sampler()
             self._save_metrics("metrics_after.txt")
             self._check_server()
+            return self._keep(begin)
         except BaseException:  # stopped, out of life, or our own fault: no half run is kept
             self._end_children()
             shutil.rmtree(self.folder, ignore_errors=True)
             raise
         finally:
             shutil.rmtree(self.scratch, ignore_errors=True)
-        return self._keep(begin)
 
     def _next_attempt(self) -> str:
         os.makedirs(self.runs_dir, exist_ok=True)
@@ -101,6 +101,7 @@ class RunOnce:
             "launch": self.order["launch"],
             "name": self.run["name"],
         }
+        self.server.mask.folder(self.folder)
         whole.seal(self.folder, facts, status, self.reasons)
         os.rename(self.folder, os.path.join(self.runs_dir, self.attempt))
         whole.sync(self.runs_dir)
@@ -125,24 +126,17 @@ class RunOnce:
         if not self.run.get("telemetry") or telemetry.get("tool") in (None, "none"):
             return
         interval_s = float(telemetry["interval_s"])
-        argv = [sys.executable, "-S", os.path.join(HERE, "smi_sampler.py")]
+        argv = [*procs.PYTHON, "-S", os.path.join(HERE, "smi_sampler.py")]
         argv += ["--out", self._at("capture.jsonl"), "--interval", repr(interval_s)]
         argv += ["--source", self.server.record["source"], "--tool", telemetry["tool"], "--"]
         argv += list(telemetry["argv"])
-        env = self._env(telemetry.get("env") or {})
+        env = self._at_server(self.server.env.sampler())
         log = os.path.join(self.scratch, "sampler.log")
         self.sampler = Beside(argv, env, self.scratch, log, self.server.start_id)
         self._wait_records(1, FIRST_RECORD_S)
 
-    def _env(self, more: Dict[str, Any]) -> Dict[str, str]:
-        env = dict(os.environ)
-        for name, value in more.items():
-            if value is None:
-                env.pop(name, None)
-            else:
-                env[name] = str(value)
-        env["DECODELAB_SERVER_URL"] = self.server.base_url
-        return env
+    def _at_server(self, env: Dict[str, str]) -> Dict[str, str]:
+        return dict(env, DECODELAB_SERVER_URL=self.server.base_url)
 
     def _records(self) -> int:
         try:
@@ -167,8 +161,10 @@ class RunOnce:
         interval_s = float(self.order["telemetry"]["interval_s"])
         # the call that runs now may have begun before the end: only the second is surely after it
         self._wait_records(seen + 2, 2 * interval_s + 5.0)
-        self.sampler.end(SAMPLER_GRACE_S)
+        code = self.sampler.end(SAMPLER_GRACE_S)
         self.sampler = None
+        if code == smi_sampler.NOT_WRITTEN:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._at("capture.jsonl"))
 
     # ------------------------------------------------------------------ client
     def _client_argv(self) -> List[str]:
@@ -178,7 +174,7 @@ class RunOnce:
         whole.write_json(scenario, run["scenario"], durable=False)
         # only httpx lives in site-packages; not looking there saves 0.2 s a run
         site = [] if client.get("http") == "httpx" else ["-S"]
-        argv = [sys.executable, *site, os.path.join(HERE, "decode_microbench.py")]
+        argv = [*procs.PYTHON, *site, os.path.join(HERE, "decode_microbench.py")]
         argv += ["--base-url", self.server.base_url, "--model", self.server.model()]
         argv += ["--scenario", scenario, "--out", self._at("run.json")]
         argv += ["--concurrency", str(run["concurrency"]), "--requests", str(run["requests"])]
@@ -193,6 +189,8 @@ class RunOnce:
             argv += ["--http", client["http"]]
         if client.get("temperature") is not None:
             argv += ["--temperature", repr(float(client["temperature"]))]
+        if self.server.env.key_name is not None:
+            argv += ["--api-key-env", self.server.env.key_name]
         if client.get("ignore_eos") is False:
             argv += ["--no-ignore-eos"]
         return argv
@@ -200,7 +198,8 @@ class RunOnce:
     def _run_client(self) -> None:
         log = self._at("client.log")
         argv = self._client_argv()
-        self.client = Beside(argv, self._env({}), self.scratch, log, self.server.start_id, True)
+        env = self._at_server(self.server.env.client())
+        self.client = Beside(argv, env, self.scratch, log, self.server.start_id, True)
         end = time.monotonic() + float(self.run["limit_s"])
         progress = _Progress(os.path.join(self.scratch, "progress"))
         while self.client.poll() is None:
@@ -221,6 +220,8 @@ class RunOnce:
         if code != 0 and "limit" not in self.reasons:
             self.reasons.append("client_failed")
         self.client = None
+        if code != 0 and not os.path.exists(self._at("run.json")) and room.is_full(self.folder):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._at("run.json"))
 
     def _end_children(self) -> None:
         for child in (self.client, self.sampler):
@@ -232,7 +233,12 @@ class RunOnce:
         """The server's own counters; a server without them is no fault."""
         try:
             status, body = server_http.call(
-                self.server.base_url, "GET", "/metrics", timeout_s=5.0, check=self.watch.check
+                self.server.base_url,
+                "GET",
+                "/metrics",
+                timeout_s=5.0,
+                check=self.watch.check,
+                headers=self.server.headers,
             )
         except server_http.ServerHttpError:
             return

@@ -1,6 +1,7 @@
 """Short HTTP calls to the server, each with a deadline and interruptible while it waits.
 
-In: base URL, method, path, body, seconds; `check` is called while waiting and may raise to end it.
+In: base URL, method, path, body, seconds; `check` is called while waiting and may raise to end it;
+headers that the server wants to see (its key).
 Out: (status, body). Any failure of the transport is a ServerHttpError with its reason in words.
 """
 
@@ -12,11 +13,12 @@ import json
 import select
 import socket
 import time
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 from urllib.parse import urlsplit
 
 TICK_S = 0.1
 LIMIT_BYTES = 64 << 20
+NO_HEADERS: Mapping[str, str] = {}
 
 
 class ServerHttpError(Exception):
@@ -44,6 +46,7 @@ def call(
     body: Optional[Dict[str, Any]] = None,
     timeout_s: float = 5.0,
     check: Callable[[], None] = lambda: None,
+    headers: Mapping[str, str] = NO_HEADERS,
 ) -> Tuple[int, bytes]:
     host, port, prefix = address_of(base_url)
     end = time.monotonic() + timeout_s
@@ -51,6 +54,7 @@ def call(
     head = "%s %s%s HTTP/1.1\r\nHost: %s:%d\r\nConnection: close\r\nAccept: */*\r\n" % (
         method, prefix, path, host, port,
     )  # fmt: skip
+    head += "".join("%s: %s\r\n" % pair for pair in headers.items())
     if body is not None:
         head += "Content-Type: application/json\r\nContent-Length: %d\r\n" % len(data)
     try:
@@ -103,24 +107,39 @@ def _parse(raw: bytes, method: str) -> Tuple[int, bytes]:
     return answer.status, answer.read()
 
 
-def get_json(base_url: str, path: str, timeout_s: float, check: Callable[[], None]) -> Any:
+def get_json(
+    base_url: str,
+    path: str,
+    timeout_s: float,
+    check: Callable[[], None],
+    headers: Mapping[str, str] = NO_HEADERS,
+) -> Any:
     """The parsed answer, or None when it is not a 200 with JSON."""
     try:
-        status, body = call(base_url, "GET", path, timeout_s=timeout_s, check=check)
+        status, body = call(base_url, "GET", path, None, timeout_s, check, headers)
         return json.loads(body.decode("utf-8")) if status == 200 else None
     except (ServerHttpError, ValueError):
         return None
 
 
-def healthy(base_url: str, timeout_s: float, check: Callable[[], None]) -> bool:
+def healthy(
+    base_url: str,
+    timeout_s: float,
+    check: Callable[[], None],
+    headers: Mapping[str, str] = NO_HEADERS,
+) -> bool:
     try:
-        return call(base_url, "GET", "/health", timeout_s=timeout_s, check=check)[0] == 200
+        return call(base_url, "GET", "/health", None, timeout_s, check, headers)[0] == 200
     except ServerHttpError:
         return False
 
 
 def one_token(
-    base_url: str, model: str, timeout_s: float, check: Callable[[], None]
+    base_url: str,
+    model: str,
+    timeout_s: float,
+    check: Callable[[], None],
+    headers: Mapping[str, str] = NO_HEADERS,
 ) -> Optional[str]:
     """Ask for a single token: the only proof that an engine lives behind the port.
 
@@ -134,7 +153,9 @@ def one_token(
         "stream": False,
     }
     try:
-        status, raw = call(base_url, "POST", "/v1/chat/completions", body, timeout_s, check)
+        status, raw = call(
+            base_url, "POST", "/v1/chat/completions", body, timeout_s, check, headers
+        )
     except ServerHttpError as error:
         return str(error)
     text = raw.decode("utf-8", "replace")

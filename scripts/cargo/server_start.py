@@ -3,23 +3,23 @@
 In: an order, the store, an event log. Out: a server that has answered with a real token, or
 StartFailed with the cause; at the end start-<id>/ with server.log, start.json and DONE.json.
 Ready is: our process lives, *our* processes own the port, /health is 200, /v1/models answers, and
-one token came. A log line alone never makes it ready.
+one token came. A log line alone never makes it ready. Whatever is written holds no secret; only
+the growing log may, so nobody else can read it until it is masked and sealed.
 """
 
 from __future__ import annotations
 
 import datetime
-import hashlib
-import json
 import os
 import shutil
 import time
 from typing import Any, Callable, Dict, List, Optional
 
-from cargo import ports, procs, reasons, server_http, start_cause, whole
+from cargo import ports, procs, reasons, room, server_http, start_cause, whole
 from cargo.event_log import EventLog
 from cargo.keeper_link import SHORT_GRACE_S, KeeperLink, StopReport
 from cargo.queue_store import Store
+from cargo.server_env import LaunchEnv
 from cargo.watch import Watch
 
 SIMULATOR = "decodelab-simulator"
@@ -39,19 +39,6 @@ class StartFailed(Exception):
 def new_start_id() -> str:
     now = datetime.datetime.now(datetime.timezone.utc)
     return now.strftime("%Y%m%dT%H%M%SZ-") + os.urandom(3).hex()
-
-
-def server_env(order: Dict[str, Any], start_id: str) -> Dict[str, str]:
-    """The agent's environment, then the order's (null removes a variable), then our mark."""
-    env = dict(os.environ)
-    env.setdefault("PYTHONUNBUFFERED", "1")  # else a dying python takes its last words with it
-    for name, value in (order["server"].get("env") or {}).items():
-        if value is None:
-            env.pop(name, None)
-        else:
-            env[name] = str(value)
-    env[procs.MARK_ENV] = start_id
-    return env
 
 
 def word_after(argv: List[str], flag: str) -> Optional[str]:
@@ -94,9 +81,15 @@ class ServerStart:
     attached = False
 
     def __init__(
-        self, store: Store, order: Dict[str, Any], events: EventLog, identity: Dict[str, Any]
+        self,
+        store: Store,
+        order: Dict[str, Any],
+        events: EventLog,
+        identity: Dict[str, Any],
+        env: LaunchEnv,
     ) -> None:
-        self.store, self.order, self.events = store, order, events
+        self.store, self.order, self.events, self.env = store, order, events, env
+        self.mask, self.headers = events.mask, env.headers()
         self.start_id = new_start_id()
         self.folder = os.path.join(store.launch_dir(order["launch"]), "start-" + self.start_id)
         self.log_path = os.path.join(self.folder, "server.log")
@@ -119,6 +112,7 @@ class ServerStart:
             "status": "failed",
             "argv": None,
             "env_names": sorted(server.get("env") or {}),
+            "setup": self.env.setup.record,
             "pid": None,
             "port": None,
             "t_begin": time.time(),
@@ -152,7 +146,7 @@ class ServerStart:
             self._spawn()
             self._wait_ready(watch)
         except StartFailed as failed:
-            self.record["cause"] = failed.cause
+            self.record["cause"] = failed.cause = self.mask.deep(failed.cause)
             raise
 
     def _spawn(self) -> None:
@@ -174,7 +168,9 @@ class ServerStart:
         self.link = KeeperLink(self.start_id, self.log_path, live, self.cwd)
         self.record.update(argv=argv, port=self.port, t_spawned=time.time())
         self.spawned_at = time.monotonic()
-        self.link.start(argv, server_env(self.order, self.start_id))
+        if self.mask:
+            os.close(os.open(self.log_path, os.O_WRONLY | os.O_CREAT, 0o600))
+        self.link.start(argv, self.env.server(self.start_id))
         if self.link.exec_error is not None:
             raise StartFailed(reasons.cause("launch_script", self.link.exec_error))
         if self.link.main is not None:
@@ -205,7 +201,7 @@ class ServerStart:
             if now - self.log.grown_at > limits["silence_s"]:
                 text = "no line in the log for %g s" % limits["silence_s"]
                 raise StartFailed(self._explain(timed_out=text))
-            if self._port_is_ours() and server_http.healthy(self.base_url, 5.0, watch.check):
+            if self._port_is_ours() and self._answers(5.0, watch.check):
                 break
             watch.pause(pause_s)
             pause_s = min(0.25, pause_s * 1.2)
@@ -216,6 +212,12 @@ class ServerStart:
         self.record.update(status="ready", t_ready=time.time(), ready_s=ready_s)
         self._save()
         self.events.emit("ready", seconds=ready_s)
+
+    def _answers(self, timeout_s: float, check: Callable[[], None]) -> bool:
+        return server_http.healthy(self.base_url, timeout_s, check, self.headers)
+
+    def get_json(self, path: str, timeout_s: float, check: Callable[[], None]) -> Any:
+        return server_http.get_json(self.base_url, path, timeout_s, check, self.headers)
 
     def _take_log(self) -> None:
         for line in self.log.lines():
@@ -253,15 +255,15 @@ class ServerStart:
     def _probe(self, watch: Watch) -> None:
         """The facts it tells, then the one token. A server error may heal for a while."""
         end = time.monotonic() + self.order["limits"]["probe_s"]
-        self.record["models"] = server_http.get_json(self.base_url, "/v1/models", 10.0, watch.check)
-        self.record["version"] = server_http.get_json(self.base_url, "/version", 5.0, watch.check)
+        self.record["models"] = self.get_json("/v1/models", 10.0, watch.check)
+        self.record["version"] = self.get_json("/version", 5.0, watch.check)
         owners = {m.get("owned_by") for m in (self.record["models"] or {}).get("data") or []}
         if SIMULATOR in owners:  # it says so itself, whatever the config believes
             self.record["source"] = "simulated"
         model = self.model()
         while True:
             left = max(0.5, end - time.monotonic())
-            trouble = server_http.one_token(self.base_url, model, left, watch.check)
+            trouble = server_http.one_token(self.base_url, model, left, watch.check, self.headers)
             if trouble is None and self.record["models"] is None:
                 trouble = "/v1/models does not answer"
             if trouble is None:
@@ -274,10 +276,13 @@ class ServerStart:
     def _explain(self, timed_out: Optional[str] = None) -> Dict[str, Any]:
         assert self.link is not None
         code = None if timed_out else self.link.exit_code
-        cause = start_cause.explain(self.log_text(), code, timed_out is not None)
+        cause = start_cause.explain(self.mask.text(self.log_text()), code, timed_out is not None)
         if cause.get("root_cause") is None:
             ended = "the server ended with exit code %s" % code
             cause["root_cause"] = timed_out or ended
+        if room.is_full(self.folder):  # whatever it says: it could not write
+            text = "%s: no space left; %s" % (self.folder, cause["root_cause"])
+            return reasons.cause("no_space", text)
         return cause
 
     def log_text(self) -> str:
@@ -303,7 +308,7 @@ class ServerStart:
         return (
             self.alive()
             and ports.owner_among(self.port or 0, self.link.pids()) is not None
-            and server_http.healthy(self.base_url, 10.0, check)
+            and self._answers(10.0, check)
         )
 
     def exit_code(self) -> Optional[int]:
@@ -340,87 +345,20 @@ class ServerStart:
         return True
 
     def seal(self, status: str, why: List[str]) -> None:
-        if os.path.isdir(self.folder):
-            self._save()
-            server = self.order["server"]
-            facts = {
-                "start_id": self.start_id,
-                "run": None,
-                "server": server["digest"],
-                "start": server["start"],
-            }
-            whole.seal(self.folder, facts, status, why)
+        if not os.path.isdir(self.folder):
+            return
+        server = self.order["server"]
+        facts = {
+            "start_id": self.start_id,
+            "run": None,
+            "server": server["digest"],
+            "start": server["start"],
+        }
+        self.mask.folder(self.folder)
+        if os.path.exists(self.log_path):
+            os.chmod(self.log_path, 0o644)
+        self._save()
+        whole.seal(self.folder, facts, status, why)
 
     def _save(self) -> None:
-        whole.write_json(os.path.join(self.folder, "start.json"), self.record)
-
-
-class AttachedServer(ServerStart):
-    """A server that somebody else runs: looked at, never started, never stopped."""
-
-    attached = True
-
-    def bring_up(self, watch: Watch) -> None:
-        os.makedirs(self.folder)
-        self.base_url = str(self.order["server"]["attach"]).rstrip("/")
-        self.spawned_at = time.monotonic()
-        self.events.emit("start_begin", start_id=self.start_id, attach=self.base_url)
-        try:
-            self._observe(watch)
-        except StartFailed as failed:
-            self.record["cause"] = failed.cause
-            raise
-
-    def _observe(self, watch: Watch) -> None:
-        try:
-            _host, self.port, _prefix = server_http.address_of(self.base_url)
-        except (server_http.ServerHttpError, ValueError) as error:
-            raise StartFailed(reasons.cause("not_reachable", str(error))) from error
-        owner = ports.owner_of(self.port)
-        if owner is not None and owner["pid"] is not None:
-            self.record["pid"] = owner["pid"]
-            self.record["identity"]["command"] = procs.describe(owner["pid"])["command"]
-        self.record["port"] = self.port
-        if server_http.get_json(self.base_url, "/v1/models", 10.0, watch.check) is None:
-            text = "%s/v1/models does not answer" % self.base_url
-            raise StartFailed(reasons.cause("not_reachable", text))
-        self._probe(watch)
-        self._check_identity()
-        self.ready = True
-        ready_s = round(time.monotonic() - self.spawned_at, 3)
-        self.record.update(status="ready", t_ready=time.time(), ready_s=ready_s)
-        self._save()
-        self.events.emit("ready", seconds=ready_s)
-
-    def _check_identity(self) -> None:
-        """What can be seen of a foreign server stands for its files: another one under the same
-        `build` label is refused, or its figures would pass for the first one's.
-        """
-        models = [
-            {key: model.get(key) for key in ("id", "root", "max_model_len")}
-            for model in (self.record["models"] or {}).get("data") or []
-        ]
-        seen = [models, self.record["version"], self.record["identity"].get("command")]
-        text = json.dumps(seen, sort_keys=True)
-        self.record["fingerprint"] = hashlib.sha256(text.encode()).hexdigest()
-        expected = self.order["server"].get("expected_fingerprint")
-        if expected is not None and expected != self.record["fingerprint"]:
-            words = "another server answers at %s than was measured under this label: %s"
-            raise StartFailed(reasons.cause("engine_changed", words % (self.base_url, text)))
-
-    def _fail_if_ended(self) -> None:
-        return
-
-    def alive(self) -> bool:
-        return True  # nothing of it is ours to watch; `healthy` decides
-
-    def healthy(self, check: Callable[[], None]) -> bool:
-        """Not every server has /health; the list of models will do."""
-        return (
-            server_http.healthy(self.base_url, 10.0, check)
-            or server_http.get_json(self.base_url, "/v1/models", 10.0, check) is not None
-        )
-
-    def take_down(self) -> StopReport:
-        self.record["t_end"] = time.time()
-        return StopReport(0.0, 0, [])
+        whole.write_json(os.path.join(self.folder, "start.json"), self.mask.deep(self.record))

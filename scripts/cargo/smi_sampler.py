@@ -6,13 +6,13 @@ Out: capture.jsonl ("decodelab.capture/1"): a header line, then one line a call
      {"m0", "m1" (CLOCK_MONOTONIC before/after), "w0" (wall), "rc", "out", "err"}.
 Calls start on absolute ticks and never overlap: a call that outlasts its tick skips the ticks it
 missed. TERM ends it after the call that runs. A tool that is missing or hangs for ever ends the
-sampling with a record that says so: telemetry that is absent does not fail a run.
+sampling with a record that says so: telemetry that is absent does not fail a run. Exit code 74: a
+line could not be written; what is there is no whole capture.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import math
 import os
@@ -26,6 +26,7 @@ from typing import Any, Dict, List, Optional
 
 SCHEMA = "decodelab.capture/1"
 UNKILLABLE_S = 2.0
+NOT_WRITTEN = 74
 
 
 class Sampler:
@@ -44,7 +45,9 @@ class Sampler:
         self.stop = True
 
     def write(self, line: Dict[str, Any]) -> None:
-        os.write(self.fd, (json.dumps(line, ensure_ascii=False) + "\n").encode("utf-8"))
+        data = (json.dumps(line, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
+        if os.write(self.fd, data) < len(data):
+            raise OSError("half a line only")
 
     def header(self, source: str, tool: str) -> None:
         self.write(
@@ -129,10 +132,15 @@ def main(argv: Optional[List[str]] = None) -> int:
     sampler = Sampler(command, args.interval, args.call_timeout, fd)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, sampler.asked_to_stop)
-    sampler.header(args.source, args.tool)
-    with contextlib.closing(os.fdopen(fd, "wb", closefd=True)):
+    try:
+        sampler.header(args.source, args.tool)
         sampler.run(args.duration)
-    return 0
+        return 0
+    except OSError as error:
+        print("%s: %s" % (args.out, error), file=sys.stderr)
+        return NOT_WRITTEN
+    finally:
+        os.close(fd)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ DONE = "DONE.json"
 
 
 def dump(value: Any) -> bytes:
-    return (json.dumps(value, ensure_ascii=False, indent=1) + "\n").encode("utf-8")
+    text = json.dumps(value, ensure_ascii=False, indent=1) + "\n"
+    return text.encode("utf-8", "backslashreplace")  # a lone surrogate: JSON's own escape for it
 
 
 def write(path: str, data: bytes, durable: bool = True) -> None:

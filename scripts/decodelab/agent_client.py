@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,25 +39,41 @@ class AgentClient:
         self.host.ship(CARGO, self._folder)
 
     def submit(
-        self, owner: str, orders: Sequence[dict[str, Any]], host_lock: str | None
+        self,
+        owner: str,
+        orders: Sequence[dict[str, Any]],
+        host_lock: str | None,
+        lock_wait_s: float,
     ) -> dict[str, Any]:
         """Queue these orders in this order and see that an agent works on them.
 
         `host_lock`: the lock file that every user of the machine's accelerators shares; None for
-        one of the working folder's own.
+        one of the working folder's own. `lock_wait_s`: how long to wait for its holder.
         """
-        request = {"owner": owner, "orders": list(orders), "replace": True, "host_lock": host_lock}
+        request = {
+            "owner": owner,
+            "orders": list(orders),
+            "replace": True,
+            "host_lock": host_lock,
+            "lock_wait_s": lock_wait_s,
+        }
         return self._call(["submit"], json.dumps(request).encode())
+
+    def entrust(self, owner: str, values: Mapping[str, str]) -> None:
+        """Give the agent the secrets that this owner's orders name; they travel on stdin, never on a command line."""
+        request = {"owner": owner, "values": dict(values)}
+        self._call(["secrets"], json.dumps(request).encode())
 
     def status(self, launch: str) -> dict[str, Any]:
         return self._call(["status", "--launch", launch])
 
+    def sealed(self, launch: str) -> list[str]:
+        """The whole folders of a launch (starts, attempts at runs), relative to `folder_of` it."""
+        return [str(name) for name in self.status(launch).get("sealed") or []]
+
     def present(self) -> bool:
-        """Whether this version of the agent was ever brought to the host."""
-        try:
-            return self.host.run(["test", "-d", self._folder], timeout_s=20).exit_code == 0
-        except HostError:
-            return False
+        """Whether this version of the agent was ever brought to the host. Raises HostError if nobody can tell."""
+        return self.host.run(["test", "-d", self._folder], timeout_s=20).exit_code == 0
 
     def stop(self, owner: str, *, drain: bool = False, wait_s: float = 0) -> dict[str, Any]:
         """Stop this owner's work: now (the server ends within its grace), or after the launch that runs."""

@@ -16,11 +16,9 @@ from typing import Any
 
 from decodelab.agent_client import AgentClient
 from decodelab.progress import Progress
-from decodelab.store import DONE, Store
+from decodelab.store import Store
 
-POLL_S = 0.25
-STATUS_EVERY_S = 5.0
-HOST_LOCK = "/tmp/decodelab.lock"
+STATUS_EVERY_POLLS = 20  # the agent's own answer costs the host a start of Python
 NOT_FINAL = ("invalid", "stopped")
 
 
@@ -38,10 +36,13 @@ class Follower:
         store: Store,
         progress: Progress,
         session: str,
+        owner: str,
     ) -> None:
-        self.client, self.launch, self.store = client, launch, store
+        self.client, self.launch, self.store, self.owner = client, launch, store, owner
         self.digest = str(launch["digest"])
         self.progress, self.session = progress, session
+        self.drain = False  # asked for, by a signal: finish this launch, drop the rest
+        self._drained = False
         self._offset = 0
 
     def settle_earlier(self, *, retry: bool) -> bool:
@@ -67,46 +68,62 @@ class Follower:
             )
         return False
 
-    def hand_over(self, orders: Sequence[dict[str, Any]]) -> None:
-        # Simulated servers share no accelerator, so checkouts need not wait for each other.
-        simulated = orders[0]["server"]["source"] == "simulated"
-        self.client.submit(orders[0]["owner"], orders, None if simulated else HOST_LOCK)
+    def hand_over(self, orders: Sequence[dict[str, Any]], lock: str | None) -> None:
+        """Queue the orders on the host; `lock` is the file that all users of its accelerators share."""
+        wait_s = float(orders[0]["limits"]["lock_wait_s"])
+        self.client.submit(orders[0]["owner"], orders, lock, wait_s)
 
     def wait(self, patience_s: float) -> None:
         """Until the launch ends; each finished run is fetched at once. Raises LaunchFailed for an
         outcome that is not final.
         """
         end = time.monotonic() + patience_s
-        asked = 0.0
+        host, polls = self.client.host, 0
         while time.monotonic() < end:
+            host.patience_s = (
+                end - time.monotonic()
+            )  # the launch goes on without us, so may the wait
+            self._drain_if_asked()
             if self._pass_on_events():
                 break
-            if time.monotonic() - asked > STATUS_EVERY_S:
-                asked = time.monotonic()
-                if self._finished_or_lost():
-                    break
-            time.sleep(POLL_S)
+            if polls % STATUS_EVERY_POLLS == 0 and self._finished_or_lost():
+                break
+            polls += 1
+            time.sleep(host.poll_s)
         else:
             raise LaunchFailed(f"no end after {patience_s:.0f} s, its maximum life; see agent.log")
         self._conclude()
 
     def fetch(self) -> None:
         """Bring every whole folder of the launch into the raw store. Names on the host are names in the store."""
-        server, start = str(self.launch["server"]), int(self.launch["start"])
-        with self.client.host.fetch(self.client.folder_of(self.digest)) as folder:
-            for source in sorted(folder.glob("start-*")):
-                if (source / DONE).is_file():
-                    self._keep_start(source, server, start)
-            for source in sorted(folder.glob("runs/*/*")):
-                if (source / DONE).is_file():
-                    self.store.put_attempt(source, server, start, source.parent.name)
+        for name in self.client.sealed(self.digest):
+            if not self._have(name):
+                with self.client.host.fetch(
+                    f"{self.client.folder_of(self.digest)}/{name}"
+                ) as folder:
+                    self._keep(folder, name)
 
-    def _keep_start(self, source: Path, server: str, start: int) -> None:
-        kept = self.store.put_start(source, server, start)
+    def _have(self, name: str) -> bool:
+        server, start = str(self.launch["server"]), int(self.launch["start"])
+        return self.store.has(server, start, name.removeprefix("runs/"))
+
+    def _keep(self, folder: Path, name: str) -> None:
+        """`name`: start-<id>, or runs/<run>/<attempt>."""
+        server, start = str(self.launch["server"]), int(self.launch["start"])
+        kept = self.store.put(folder, server, start, name.removeprefix("runs/"))
+        if name.startswith("start-"):
+            self._note_engine(kept)
+
+    def _note_engine(self, kept: Path) -> None:
         facts = json.loads((kept / "start.json").read_text(encoding="utf-8"))
         key, fingerprint = facts.get("engine_key"), facts.get("fingerprint")
         if key and fingerprint and facts.get("ready_s") is not None:
             self.store.remember_engine(key, fingerprint, facts["start_id"])
+
+    def _drain_if_asked(self) -> None:
+        if self.drain and not self._drained:
+            self.client.stop(self.owner, drain=True)
+            self._drained = True
 
     def _pass_on_events(self) -> bool:
         """Show and act on new events; True when the launch has ended."""

@@ -1,29 +1,26 @@
 """A machine with accelerators, as the workflow reaches it: run a command, read a file's tail, bring
 folders there and back.
 
-In:  the resolved host block of the plan. Out: a `Host`. Only transports live here; what is done
-on a host is the agent's matter (scripts/cargo/agent.py), so that a lost connection costs nothing
-but the view.
+In:  the resolved host block of the plan. Out: a `Host`. Only transports live here and in
+host_local.py and host_ssh.py; what is done on a host is the agent's matter
+(scripts/cargo/agent.py), so that a lost connection costs nothing but the view.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from decodelab.vocabulary import SIMULATOR_PATH
-
 
 class HostError(Exception):
     """The host cannot be reached or refused; the text is for the user and ends with what to do."""
+
+
+class HostLost(HostError):
+    """The connection failed or went away; the same call may be repeated later."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +31,16 @@ class Result:
 
 
 class Host(Protocol):
-    """What every transport can do. Paths are the host's own."""
+    """What every transport can do. Paths are the host's own; any call may raise HostError.
+
+    Every call may be repeated: none does more when made twice.
+    """
 
     name: str
     workdir: str
     python: str
+    poll_s: float  # how often a follower asks for news
+    patience_s: float  # how long a call goes on trying after the connection was lost
 
     def symbols(self) -> dict[str, str]:
         """What {python}, {repo} and the like stand for on this host."""
@@ -52,96 +54,13 @@ class Host(Protocol):
     def ship(self, folder: Path, target: str) -> None:
         """Bring a folder to `target` whole; nothing happens if it is there already."""
 
-    def fetch(self, path: str) -> Any:
-        """Context manager: a local folder that holds a copy of the host's folder `path` for the while."""
+    def fetch(self, path: str, names: Sequence[str] | None = None) -> AbstractContextManager[Path]:
+        """A local folder that holds the files of the host's folder `path` (only `names`, if given)
+        for the while. The folder is sealed, it never changes, so that a broken transfer goes on.
+        """
 
-
-class LocalHost:
-    """This machine. The agent still runs detached and by itself, exactly as it does on a remote host."""
-
-    def __init__(self, name: str, block: Mapping[str, Any], root: Path) -> None:
-        self.name = name
-        here = {
-            "{this}": sys.executable,
-            "{repo}": str(root),
-            "{simulator}": str(root / SIMULATOR_PATH),
-        }
-        self.python = resolve(str(block.get("python") or "{this}"), here)
-        self.workdir = str(root / resolve(str(block.get("workdir") or f".decodelab/{name}"), here))
-        self._symbols = {**here, "{python}": self.python}
-
-    def symbols(self) -> dict[str, str]:
-        return dict(self._symbols)
-
-    def run(self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float = 60) -> Result:
-        try:
-            # A new session keeps Ctrl-C in the user's terminal away from the command:
-            # the caller decides what stops.
-            done = subprocess.run(
-                list(argv),
-                input=stdin,
-                capture_output=True,
-                timeout=timeout_s,
-                start_new_session=True,
-            )
-        except FileNotFoundError as error:
-            raise HostError(
-                f"host {self.name}: cannot run {argv[0]!r}: no such program.\n"
-                f"Hint: set hosts.{self.name}.python to a Python 3.9 or newer on that host."
-            ) from error
-        except OSError as error:
-            raise HostError(
-                f"host {self.name}: cannot run {argv[0]!r}: {error.strerror}"
-            ) from error
-        except subprocess.TimeoutExpired as error:
-            raise HostError(
-                f"host {self.name}: {' '.join(argv[:3])} gave no answer in {timeout_s:.0f} s.\n"
-                f"Hint: look at {self.workdir}/agent.log."
-            ) from error
-        return Result(done.returncode, done.stdout, done.stderr)
-
-    def tail(self, path: str, offset: int) -> bytes:
-        try:
-            with open(path, "rb") as f:
-                f.seek(offset)
-                return f.read()
-        except FileNotFoundError:
-            return b""
-
-    def ship(self, folder: Path, target: str) -> None:
-        if os.path.isdir(target):
-            return
-        parent = os.path.dirname(target)
-        try:
-            os.makedirs(parent, exist_ok=True)
-            scratch = tempfile.mkdtemp(prefix=".incoming-", dir=parent)
-        except OSError as error:
-            raise HostError(
-                f"host {self.name}: cannot write in {parent}: {error.strerror}.\n"
-                f"Hint: set hosts.{self.name}.workdir to a folder that you may write."
-            ) from error
-        try:
-            copy = os.path.join(scratch, os.path.basename(target))
-            shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("__pycache__"))
-            os.rename(copy, target)
-        except OSError as error:  # shutil.Error, for a full disk, is one as well
-            if not os.path.isdir(target):  # else another workflow brought the same digest just now
-                raise HostError(
-                    f"host {self.name}: cannot write the agent to {target}: {_cause(error)}.\n"
-                    f"Hint: free space there, or set hosts.{self.name}.workdir to another folder."
-                ) from error
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-
-    @contextmanager
-    def fetch(self, path: str) -> Iterator[Path]:
-        yield Path(path)
-
-
-def _cause(error: OSError) -> str:
-    """The cause in one line; shutil.Error holds a list with one entry a file."""
-    first = error.args[0] if error.args else error
-    return str(first[0][2] if isinstance(first, list) and first else error.strerror or error)
+    def close(self) -> None:
+        """Give up what the transport holds; a later call opens it again."""
 
 
 def resolve(word: str, symbols: Mapping[str, str]) -> str:
@@ -152,11 +71,16 @@ def resolve(word: str, symbols: Mapping[str, str]) -> str:
 
 
 def open_host(name: str, block: Mapping[str, Any], root: Path) -> Host:
-    """The transport that the host block asks for. Raises HostError for one that this version does not have."""
-    transport = block.get("transport", "local")
-    if transport == "local":
-        return LocalHost(name, block, root)
-    raise HostError(
-        f"host {name}: transport {transport!r} is not available in this version.\n"
-        "Hint: run decodelab on the host itself with `transport: local`; SSH comes with the next version."
-    )
+    """The transport that the host block asks for. `root` is the checkout. Nothing is connected yet.
+
+    Raises HostError if the block's ssh alias cannot be resolved.
+    """
+    # Here, since each of them imports this file; and nobody needs ssh for a local host.
+    if block.get("transport", "local") == "ssh":
+        from decodelab.host_ssh import SshHost
+        from decodelab.steady import SteadyHost
+
+        return SteadyHost(SshHost(name, block, root))
+    from decodelab.host_local import LocalHost
+
+    return LocalHost(name, block, root)

@@ -1,8 +1,9 @@
 """The meaning of a config: names that must exist, flags that must be there, numbers in texts.
 
 In: the filled config (parts of wrong shape left out), the config as given, the checkout's root.
-Out: every mistake. `meaning_servers` looks at hosts and variants, `meaning_workloads` at requests,
-`meaning_experiments` at what is run and asked; here is what concerns the study as a whole.
+Out: every mistake. `meaning_hosts` looks at the machines, `meaning_servers` at what is started on
+them, `meaning_workloads` at requests, `meaning_experiments` at what is run and asked; here is what
+concerns the study as a whole.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from decodelab import (
     meaning_experiments,
+    meaning_hosts,
     meaning_servers,
     meaning_workloads,
     mistakes,
@@ -78,6 +80,7 @@ def check(
     _replay(todo)
     for path, languages in _texts(given, shape.schema(), ()):
         _languages(todo, path, languages)
+    meaning_hosts.check(todo)
     meaning_servers.check(todo)
     meaning_workloads.check(todo)
     meaning_experiments.check(todo)

@@ -1,23 +1,17 @@
-"""Meaning of hosts, server and variants. In: a Check. Out: mistakes added to it."""
+"""Meaning of the server and its variants. In: a Check. Out: mistakes added to it."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from decodelab import flags, mistakes, naming, variants
-from decodelab.vocabulary import SYMBOLS
+from decodelab.meaning_hosts import secret_values, symbols
 
 if TYPE_CHECKING:
     from decodelab.meaning import Check
 
-_SYMBOL = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_SECRET = re.compile(r"(API_KEY|TOKEN|SECRET|PASSWORD)$")
-_LOCAL_ONLY = ("this", "repo", "simulator")
-
 
 def check(todo: Check) -> None:
-    _hosts(todo)
     _server(todo)
     for name in todo.config.get("variants") or {}:
         _variant(todo, name)
@@ -45,113 +39,6 @@ def cells(todo: Check) -> dict[str, str]:
     return out
 
 
-# hosts
-
-
-def _hosts(todo: Check) -> None:
-    config = todo.config
-    if config.get("replay"):
-        return
-    used: list[tuple[mistakes.Path, Any]] = [
-        (("control", "host") if config["control"].get("host") else ("host",), config.get("host"))
-    ]
-    used += [
-        (("variants", variant, "host"), entry["host"])
-        for variant, entry in (config.get("variants") or {}).items()
-        if entry.get("host")
-    ]
-    for path, name in used:
-        if name is None:
-            if "host" not in todo.given:
-                todo.add(
-                    path,
-                    "nothing",
-                    f"a host: {mistakes.listed(todo.names('hosts'))}",
-                    "or replay, for raw logs",
-                )
-        elif name not in todo.names("hosts"):
-            close = mistakes.did_you_mean(name, todo.names("hosts"))
-            describe = (
-                "describe it in config/hosts.local.yaml, as in config/hosts.local.example.yaml"
-            )
-            todo.add(
-                path,
-                f'unknown host "{name}"',
-                mistakes.listed(todo.names("hosts")),
-                close or describe,
-            )
-        elif name in config["hosts"]:
-            _host(todo, name, config["hosts"][name])
-    _mixture(todo, {str(name) for _, name in used if name in config["hosts"]})
-
-
-def _host(todo: Check, name: str, block: dict[str, Any]) -> None:
-    path = ("hosts", name)
-    symbols(todo, (*path, "python"), block.get("python"), ("this", "repo"))
-    symbols(todo, (*path, "workdir"), block.get("workdir"), ("repo",))
-    for n, word in enumerate((block.get("telemetry") or {}).get("command") or []):
-        symbols(todo, (*path, "telemetry", "command", n), word, tuple(SYMBOLS))
-    if block.get("transport") != "ssh":
-        return
-    for key, example in (
-        ("ssh", "an alias of ~/.ssh/config"),
-        ("workdir", "an absolute folder on the host"),
-    ):
-        if not block.get(key) and not todo.names("hosts", name).count(key):
-            todo.add((*path, key), "nothing", f"{example}, since transport is ssh")
-    if block.get("workdir") and not str(block["workdir"]).startswith("/"):
-        todo.add(
-            (*path, "workdir"), mistakes.shown(block["workdir"]), "an absolute folder on the host"
-        )
-    for key in ("python", "workdir"):
-        _here(todo, (*path, key), block.get(key), name)
-    for n, word in enumerate((block.get("telemetry") or {}).get("command") or []):
-        _here(todo, (*path, "telemetry", "command", n), word, name)
-    for n, word in enumerate(todo.config["server"].get("command") or []):
-        _here(todo, ("server", "command", n), word, name)
-
-
-def _here(todo: Check, path: mistakes.Path, text: Any, host: str) -> None:
-    """Symbols that mean a path of this machine are of no use on another one."""
-    for symbol in _SYMBOL.findall(str(text or "")):
-        if symbol in _LOCAL_ONLY:
-            allowed = (
-                "{python}, or a path on the host"
-                if path[-1] != "python"
-                else "a program on the host"
-            )
-            todo.add(
-                path, f"{{{symbol}}} is {SYMBOLS[symbol]}, but {host} is reached over ssh", allowed
-            )
-
-
-def _mixture(todo: Check, used: set[str]) -> None:
-    kinds = {name: bool(todo.config["hosts"][name].get("simulated")) for name in sorted(used)}
-    if len(set(kinds.values())) > 1:
-        found = ", ".join(
-            f"{name} {'simulated' if simulated else 'measured'}"
-            for name, simulated in kinds.items()
-        )
-        todo.add(
-            ("host",),
-            f"hosts of both kinds: {found}",
-            "only simulated hosts, or only measured ones, in one study",
-        )
-
-
-def symbols(todo: Check, path: mistakes.Path, text: Any, allowed: tuple[str, ...]) -> None:
-    for symbol in _SYMBOL.findall(text if isinstance(text, str) else ""):
-        if symbol not in allowed:
-            names = ", ".join(f"{{{s}}}" for s in allowed)
-            close = mistakes.did_you_mean(symbol, allowed)
-            todo.add(
-                path,
-                f"unknown symbol {{{symbol}}}",
-                names,
-                close and re.sub(r'"(.*)"', r'"{\1}"', close),
-            )
-
-
 # the base server
 
 
@@ -165,7 +52,7 @@ def _server(todo: Check) -> None:
     for n, word in enumerate((server.get("fingerprint") or {}).get("files") or []):
         symbols(todo, ("server", "fingerprint", "files", n), word, words)
     if attach:
-        for key in ("command", "flags", "env"):
+        for key in ("command", "flags", "env", "secrets"):
             if server.get(key):
                 _attached(todo, ("server", key))
     elif not config.get("replay"):
@@ -175,24 +62,16 @@ def _server(todo: Check) -> None:
                 hint = "or attach, to measure a server that already runs"
                 todo.add(("server", key), "nothing", f"{key}, which is required", hint)
     _flag_mapping(todo, ("server", "flags"), server["flags"], server["engine"])
-    _secrets(todo, ("server", "env"), server["env"])
+    secret_values(todo, ("server", "env"), server["env"])
 
 
 def _attached(todo: Check, path: mistakes.Path) -> None:
     found = f"{path[-1]} beside server.attach"
-    todo.add(path, found, "no flags, env or command: the server runs already and is only observed")
-
-
-def _secrets(todo: Check, path: mistakes.Path, env: dict[str, Any] | None) -> None:
-    for name in env or {}:
-        if _SECRET.search(name):
-            hint = "set it in the environment of the host"
-            todo.add(
-                (*path, name),
-                f"a value for {name}",
-                "no secret in a config, a plan or a report",
-                hint,
-            )
+    todo.add(
+        path,
+        found,
+        "no command, flags, env or secrets: the server runs already and is only observed",
+    )
 
 
 def _flag_mapping(
@@ -226,7 +105,8 @@ def _variant(todo: Check, name: str) -> None:
         return
     for n, word in enumerate(entry.get("command") or []):
         symbols(todo, (*path, "command", n), word, ("python", "simulator", "repo"))
-    _secrets(todo, (*path, "env"), entry.get("env"))
+    secret_values(todo, (*path, "env"), entry.get("env"))
+    secret_values(todo, (*path, "vary"), entry.get("vary"))
     whole = _lineage(todo, name, entry)
     engine = _engine(todo, name)
     _flag_mapping(todo, (*path, "flags"), entry.get("flags"), engine)

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from decodelab.call import Call
-from decodelab.host import Host, resolve
+from decodelab.host import Host, HostError, resolve
 from decodelab.receipts import is_pending, pending_runs
 from decodelab.store import Store
 from decodelab.study import Study
 
 Launch = Mapping[str, Any]
 SCHEMA = "decodelab.order/1"
+HOST_LOCK = "/tmp/decodelab.lock"
 
 
 def owner(study: Study) -> str:
@@ -78,8 +79,38 @@ def order(study: Study, digest: str, host: Host, store: Store, call: Call) -> di
         "server": _server(study, launch, host, store),
         "limits": limits,
         "telemetry": _telemetry(plan["hosts"][launch["host"]], host),
+        "setup": plan["hosts"][launch["host"]].get("setup"),
+        "secrets": list(plan["servers"][launch["server"]].get("secrets") or []),
+        "api_key": plan["servers"][launch["server"]].get("api_key"),
         "runs": made,
     }
+
+
+def host_lock(study: Study, digest: str) -> str | None:
+    """The lock file that everybody who uses the machine's accelerators shares. Simulated servers use none,
+    so that checkouts need not wait for each other (None: a lock of the working folder's own).
+    """
+    block = study.plan["hosts"][study.host_of(digest)]
+    return None if block.get("simulated") else str(block.get("lock") or HOST_LOCK)
+
+
+def secrets(study: Study, digests: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
+    """The values that these launches need from the caller's environment, by name. Raises HostError for a missing one."""
+    servers = [study.plan["servers"][study.launches[digest]["server"]] for digest in digests]
+    names = dict.fromkeys(name for server in servers for name in _secret_names(server))
+    missing = [name for name in names if not environment.get(name)]
+    if missing:
+        raise HostError(
+            f"the server needs {', '.join(missing)} from your environment (server.secrets, server.api_key), "
+            "which is not set there.\n"
+            f"Hint: export {missing[0]}=… before you call snakemake; the value is kept in no file of the study."
+        )
+    return {name: environment[name] for name in names}
+
+
+def _secret_names(server: Mapping[str, Any]) -> list[str]:
+    key = server.get("api_key")
+    return [*(server.get("secrets") or []), *([key] if key else [])]
 
 
 def estimate_s(study: Study, digest: str, store: Store) -> float:

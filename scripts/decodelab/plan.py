@@ -44,7 +44,7 @@ def expand(config: dict[str, Any], root: Path | None = None) -> dict[str, Any]:
         "targets": questions.study_targets(config),
         "facts": questions.lines(config["facts"]),
         "limits": config["limits"],
-        "servers": {v.server: _server(v) for v in servers.values() if v.name in used},
+        "servers": {v.server: _server(config, v) for v in servers.values() if v.name in used},
         "variants": {name: _variant(v, wanted) for name, v in servers.items()},
         "grids": {
             name: _grid(config, name, cells)
@@ -79,8 +79,11 @@ def _source(config: dict[str, Any], queue: list[dict[str, Any]]) -> str:
     return "simulated" if any(launch["source"] == "simulated" for launch in queue) else "measured"
 
 
-def _server(variant: Variant) -> dict[str, Any]:
-    """What a launch needs to start this server; two names of one server share the entry."""
+def _server(config: dict[str, Any], variant: Variant) -> dict[str, Any]:
+    """What a launch needs to start this server; two names of one server share the entry.
+
+    Of secrets it has the names; they are no part of the server's digest.
+    """
     return {
         "argv": variant.argv,
         "env": variant.env,
@@ -92,6 +95,8 @@ def _server(variant: Variant) -> dict[str, Any]:
         "attach": variant.attach,
         "engine_key": variant.engine_key,
         "fingerprint": variant.fingerprint,
+        "secrets": config["server"]["secrets"],
+        "api_key": config["server"].get("api_key"),
     }
 
 

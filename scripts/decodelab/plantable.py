@@ -7,20 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from decodelab import forecast
+
 Plan = dict[str, Any]
 
 
-def run_seconds(plan: Plan, run: str, host: str) -> float:
-    """First guess of one run's duration, by the host's own expectation."""
-    point = plan["points"][run]
-    tokens = (point["requests"] + point["warmup"]) * point["max_tokens"]
-    return float(tokens / plan["hosts"][host]["expect"]["output_tps"])
-
-
 def launch_seconds(plan: Plan, launch: dict[str, Any]) -> float:
-    host = launch["host"]
-    start = float(plan["hosts"][host]["expect"]["start_s"])
-    return start + sum(run_seconds(plan, run, host) for run in launch["runs"])
+    """First guess, by the host's own expectation."""
+    return forecast.guess(plan, launch["host"]).launch_s(plan, launch)
 
 
 def seconds(plan: Plan) -> float:

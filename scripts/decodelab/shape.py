@@ -176,7 +176,14 @@ def _bad_choice(error: Error, path: mistakes.Path) -> Parts:
 
 
 def _plain(error: Error, path: mistakes.Path) -> Parts:
-    yield path, mistakes.shown(error.instance) + _kind(error), _allowed(error), _hint(error)
+    yield path, _found(error), _allowed(error), _hint(error)
+
+
+def _found(error: Error) -> str:
+    """What was found; where only the name of a secret may stand, not the value written instead."""
+    if error.schema.get("masked"):
+        return "***" + ("" if error.validator == "uniqueItems" else _kind(error))
+    return mistakes.shown(error.instance) + _kind(error)
 
 
 def _kind(error: Error) -> str:
@@ -245,7 +252,8 @@ def _range(part: Schema) -> str:
 
 
 def _hint(error: Error) -> str | None:
-    if error.validator == "type" and "string" in _as_list(error.validator_value):
+    masked = error.schema.get("masked")
+    if not masked and error.validator == "type" and "string" in _as_list(error.validator_value):
         if isinstance(error.instance, bool):
             return "YAML reads yes, no, on and off as true and false; write the word in quotes"
         if isinstance(error.instance, int | float):

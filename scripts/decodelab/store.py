@@ -137,28 +137,17 @@ class Store:
         names = [folder.name.removeprefix("start") for folder in _folders(self.root / server)]
         return sorted(int(name) for name in names if name.isdigit())
 
-    def put_attempt(self, source: Path, server: str, start: int, run: str) -> Path:
-        return self._put(source, self.start_root(server, start) / run / source.name)
+    def has(self, server: str, start: int, name: str) -> bool:
+        """Whether a start ("start-<id>") or an attempt ("<run>/<attempt>") is in the store, whole."""
+        return _done(self.start_root(server, start) / name) is not None
 
-    def put_start(self, source: Path, server: str, start: int) -> Path:
-        return self._put(source, self.start_root(server, start) / source.name)
+    def put(self, source: Path, server: str, start: int, name: str) -> Path:
+        """Take in a start ("start-<id>") or an attempt ("<run>/<attempt>"): copy, check, rename.
 
-    def engine_fingerprint(self, engine_key: str) -> str | None:
-        """The fingerprint of the engine's files first seen under this engine key (command, build, host), if any."""
-        file = self.root / "engines" / f"{engine_key}.json"
-        if not file.is_file():
-            return None
-        value = json.loads(file.read_text(encoding="utf-8")).get("fingerprint")
-        return None if value is None else str(value)
-
-    def remember_engine(self, engine_key: str, fingerprint: str, start_id: str) -> None:
-        """Record an engine's fingerprint once; later ones are compared with it, never written over it."""
-        file = self.root / "engines" / f"{engine_key}.json"
-        if not file.exists():
-            write_json(file, {"fingerprint": fingerprint, "first_start": start_id})
-
-    def _put(self, source: Path, target: Path) -> Path:
-        """Copy, check, rename. A target that is already there is left as it is: names are unique per real attempt."""
+        A target that is already there is left as it is: names are unique per real attempt. Raises StoreError
+        if the source is not whole.
+        """
+        target = self.start_root(server, start) / name
         if target.is_dir() and _done(target) is not None:
             return target
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -179,6 +168,20 @@ class Store:
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         return target
+
+    def engine_fingerprint(self, engine_key: str) -> str | None:
+        """The fingerprint of the engine's files first seen under this engine key (command, build, host), if any."""
+        file = self.root / "engines" / f"{engine_key}.json"
+        if not file.is_file():
+            return None
+        value = json.loads(file.read_text(encoding="utf-8")).get("fingerprint")
+        return None if value is None else str(value)
+
+    def remember_engine(self, engine_key: str, fingerprint: str, start_id: str) -> None:
+        """Record an engine's fingerprint once; later ones are compared with it, never written over it."""
+        file = self.root / "engines" / f"{engine_key}.json"
+        if not file.exists():
+            write_json(file, {"fingerprint": fingerprint, "first_start": start_id})
 
 
 def write_json(path: Path, value: object) -> None:

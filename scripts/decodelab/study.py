@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from decodelab import call, digest
+from decodelab import aside, call, digest
 from decodelab import config as config_file
 from decodelab import plan as planning
 from decodelab.call import Call
-from decodelab.mistakes import ConfigError, Mistake, did_you_mean, shown
+from decodelab.mistakes import ConfigError, Mistake, did_you_mean, listed, shown
 
 DEFAULT_CONFIG = "config/config.yaml"
+DEFAULT_TARGET = "report"
 TABLES = ("requests", "runs", "telemetry", "starts")
 
 
@@ -32,6 +33,8 @@ class Study:
     config: str
     control: Mapping[str, Any]
     plan: Mapping[str, Any]
+    described: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # every host, by name
+    asked: str | None = None  # the one host that check_hosts or fetch_raw is asked about
 
     @property
     def name(self) -> str:
@@ -63,6 +66,17 @@ class Study:
     @property
     def hosts(self) -> list[str]:
         return list(dict.fromkeys(launch["host"] for launch in self.plan["launches"]))
+
+    @property
+    def asked_host(self) -> list[str]:
+        """The one host that check_hosts or fetch_raw is about, as their option."""
+        return [f"--host={self.asked}"] if self.asked is not None else []
+
+    @property
+    def asked_folder(self) -> list[str]:
+        """The folder that fetch_raw is about, as its option."""
+        folder = self.control.get("remote_dir")
+        return [f"--dir={folder}"] if folder is not None else []
 
     def receipt(self, launch: str) -> str:
         """The file that says what is measured. Under `--config retry=NAME` one of this call alone,
@@ -136,11 +150,15 @@ class Study:
             raise ConfigError([_no_such_name(name, known) for name in unknown])
 
     def wanted(self, words: Iterable[str]) -> list[str]:
-        """The launches that a command line asks for: an experiment's or a receipt's if it names one, else all."""
+        """The launches that a command line asks for: an experiment's or a receipt's if it names one, none if
+        all that it names measures nothing, else all."""
+        words = list(words)
         named = [w for w in words if w.startswith("experiment_") or w in self.receipts()]
         experiments = {w.removeprefix("experiment_") for w in named} & set(self.plan["experiments"])
         if not named:
-            return self.digests()
+            return (
+                [] if aside.TARGETS & set(words) and DEFAULT_TARGET not in words else self.digests()
+            )
         digests = self.launches
         return [
             d
@@ -163,19 +181,36 @@ def _no_such_name(name: str, known: Collection[str]) -> Mistake:
     )
 
 
+def _no_such_host(name: str, known: Collection[str]) -> Mistake:
+    near = did_you_mean(name, known)
+    describe = "describe it in config/hosts.local.yaml, as in config/hosts.local.example.yaml"
+    return Mistake(
+        ("control", "host"), f'unknown host "{name}"', listed(known), near or describe, "--config"
+    )
+
+
 def report_name(language: str) -> str:
     """The file name of the report in a language; Chinese is the customer's and goes without a suffix."""
     return "report.md" if language == "zh" else f"report.{language}.md"
 
 
-def open_study(files: Iterable[str | Path], control: Mapping[str, Any], root: Path) -> Study:
+def open_study(
+    files: Iterable[str | Path],
+    control: Mapping[str, Any],
+    root: Path,
+    asked: str | None = None,
+) -> Study:
     """Load, check and expand the study. Raises decodelab.mistakes.ConfigError with every mistake at once."""
     chosen = [str(f) for f in files] or [DEFAULT_CONFIG]
     if len(chosen) > 1:
         raise ConfigError([Mistake(("--configfile",), ", ".join(chosen), "one study at a time")])
     name = _within(root, chosen[0])
     loaded = config_file.load(root / name, dict(control), root)
-    return Study(root, name, dict(control), planning.expand(loaded, root))
+    hosts = loaded["hosts"]
+    if asked is not None and asked not in hosts:
+        raise ConfigError([_no_such_host(asked, hosts)])
+    plan = planning.expand(loaded, root)
+    return Study(root, name, dict(control), plan, {**plan["hosts"], **hosts}, asked)
 
 
 def _within(root: Path, given: str) -> str:

@@ -175,12 +175,13 @@ def test_an_engine_that_changed_is_refused_before_it_starts(lab: Lab) -> None:
 def test_owners_share_the_host(lab: Lab) -> None:
     """While another user holds the host: my pending orders are replaced, another owner's stay."""
     with open(lab.workdir / "host.lock", "w") as other:
-        other.write('{"owner": "somebody else"}')
+        other.write('{"owner": "somebody else", "since": 7}')
         other.flush()
         fcntl.flock(other, fcntl.LOCK_EX)
         lab.submit(lab.order(1), lab.order(2))
         waiting = lab.until_event(1, "lock_wait")
-        assert waiting["owner"] == {"owner": "somebody else"}
+        assert (waiting["owner"], waiting["since"], waiting["doing"]) == ("somebody else", 7, None)
+        assert lab.status()["doing"]["event"] == "lock_wait"
         assert lab.submit(lab.order(3), owner="you")["queued"] == [digest(n) for n in (1, 2, 3)]
         answer = lab.submit(lab.order(2), lab.order(4))
         assert answer["dropped"] == [digest(1)]

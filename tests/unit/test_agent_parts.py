@@ -16,7 +16,8 @@ import pytest
 
 from cargo import identity, keeper, ports, procs, server_http
 from cargo.host_lock import HostLock
-from cargo.server_start import LogReader, server_env, word_after
+from cargo.server_env import LaunchEnv
+from cargo.server_start import LogReader, word_after
 
 
 @pytest.fixture
@@ -187,7 +188,7 @@ def test_words_after_a_flag() -> None:
 
 def test_the_servers_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GONE", "1")
-    env = server_env({"server": {"env": {"GONE": None, "N": 4}}}, "id")
+    env = LaunchEnv({"server": {"env": {"GONE": None, "N": 4}}}).server("id")
     assert "GONE" not in env and env["N"] == "4" and env[procs.MARK_ENV] == "id"
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from cargo import procs, queue_store, whole
-from cargo.queue_store import Store, StoreError, check_order, submit_orders
+from cargo.intake import check_order, submit_orders
+from cargo.queue_store import Store, StoreError
 
 
 def order(number: int, **changes: Any) -> dict[str, Any]:

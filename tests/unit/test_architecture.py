@@ -11,9 +11,38 @@ import pytest
 from decodelab import stats, study
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
-MEASURING = {"host", "agent_client", "orders", "follow", "progress"}
+TRANSPORT = {
+    "host",
+    "host_local",
+    "host_ssh",
+    "known_hosts",
+    "own_thread",
+    "ssh_agent",
+    "ssh_alias",
+    "ssh_auth",
+    "ssh_chain",
+    "ssh_errors",
+    "ssh_keyfile",
+    "ssh_link",
+    "steady",
+}
+MEASURING = TRANSPORT | {
+    "agent_client",
+    "host_trouble",
+    "hostcheck",
+    "orders",
+    "follow",
+    "progress",
+}
 # The doors between the wings: what turns a plan into a measurement, or the store into a receipt.
-MAY_MEASURE = MEASURING | {"launch", "stop_queue"}
+MAY_MEASURE = MEASURING | {
+    "launch",
+    "stop_queue",
+    "check_hosts",
+    "status",
+    "smoke",
+    "fetch_raw",
+}
 CARGO_FORMATS = {"record", "start_cause"}
 BANNED_NAMES = {"utils", "util", "helpers", "common", "misc"}
 

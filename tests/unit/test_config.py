@@ -80,6 +80,24 @@ def test_hosts_local_wins_field_by_field(root: Path) -> None:
     assert loaded["hosts"]["other"]["transport"] == "local"
 
 
+def test_a_host_over_ssh(root: Path) -> None:
+    (root / config.LOCAL_HOSTS).write_text(
+        "hosts:\n  far: {transport: ssh, ssh: me@far, ssh_config: ~/lab.config, workdir: /w, setup: /e.sh}\n"
+    )
+    far = config.load(study(root), {"host": "here"}, root)["hosts"]["far"]
+    assert far["ssh_config"] == "~/lab.config" and far["python"] == "python3"
+    assert far["lock"] == "/tmp/decodelab.lock" and far["setup"] == "/e.sh"
+
+
+def test_the_value_of_a_secret_is_not_shown(root: Path) -> None:
+    for wrong in ("[sk-canary, sk-canary]", "sk-canary", "{A: sk-canary}", '["1canary"]'):
+        text = SMALL.replace("  engine: vllm-v0", f"  engine: vllm-v0\n  secrets: {wrong}")
+        assert "canary" not in mistakes(root, text)
+    for wrong in ("sk-canary", "[canary]", '"1\\ncanary"'):
+        text = SMALL.replace("  engine: vllm-v0", f"  engine: vllm-v0\n  api_key: {wrong}")
+        assert "canary" not in mistakes(root, text)
+
+
 def test_mistakes_in_hosts_local_say_so(root: Path) -> None:
     (root / config.LOCAL_HOSTS).write_text("hosts:\n  here:\n    device: 2\nserver: {}\n")
     text = mistakes(root, SMALL)

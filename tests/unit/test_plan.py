@@ -88,6 +88,10 @@ def edit(*path: Any, value: Any) -> Any:
         ),
         edit("server", "flags", "--num-scheduler-steps", value=1),
         edit("server", "fingerprint", value={"modules": ["vllm"]}),
+        edit("server", "secrets", value=["HF_TOKEN"]),
+        edit("server", "api_key", value="VLLM_API_KEY"),
+        edit("hosts", "here", "setup", value="/root/env.sh"),
+        edit("hosts", "here", "lock", value="/tmp/other.lock"),
     ],
 )
 def test_what_measures_nothing_again(change: Any) -> None:
@@ -475,3 +479,12 @@ def test_make_plan_prints_and_refuses(capsys: pytest.CaptureFixture[str], tmp_pa
 
 def test_errors_are_config_errors_for_callers() -> None:
     assert "2 mistakes" in str(ConfigError(["one", "two"]))
+
+
+def test_secrets_are_in_the_plan_by_name() -> None:
+    data = small()
+    data["server"] |= {"secrets": ["HF_TOKEN"], "api_key": "VLLM_API_KEY"}
+    for server in expand(data)["servers"].values():
+        assert server["secrets"] == ["HF_TOKEN"] and server["api_key"] == "VLLM_API_KEY"
+    for server in expand(small())["servers"].values():
+        assert server["secrets"] == [] and server["api_key"] is None

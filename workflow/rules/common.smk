@@ -3,6 +3,7 @@ Opens the study that this call is about and sets what must hold whatever flags t
 
 Reads:  config/config.yaml, or the one file of --configfile; the control keys of --config
 Makes:  STUDY (decodelab.study.Study), PY (this interpreter), one launch at a time on each host
+        (what --config says of one host for check_hosts and fetch_raw is kept aside of the study)
 """
 
 import os
@@ -13,18 +14,22 @@ from snakemake.exceptions import WorkflowError
 
 sys.path.insert(0, os.path.join(workflow.basedir, "scripts"))
 
-from decodelab import call
+from decodelab import aside, call
 from decodelab.mistakes import ConfigError
 from decodelab.study import TABLES, open_study
 
 PY = sys.executable
 # Only what the command line gives by --config; the study's own file is read by open_study.
 CONTROL = (
-    dict(workflow.config_settings.config) if workflow.is_main_process else call.current().control
+    aside.begin(workflow.config_settings.config, sys.argv[1:])
+    if workflow.is_main_process
+    else call.current().control
 )
 
 try:
-    STUDY = open_study(workflow.overwrite_configfiles, CONTROL, Path(workflow.basedir))
+    STUDY = open_study(
+        workflow.overwrite_configfiles, CONTROL, Path(workflow.basedir), aside.host()
+    )
     if workflow.is_main_process:
         # Snakemake knows its targets only after parsing; the command line has them now.
         call.begin(CONTROL, STUDY.wanted(sys.argv[1:]))

@@ -29,4 +29,6 @@ rule launch:
 
 onerror:
     # SIGTERM drains Snakemake: the running launch ends, nothing new starts, so the host's queue must not go on either.
-    shell("{PY:q} scripts/stop_queue.py --drain --config {STUDY.config:q}")
+    # A call that measures nothing has no queue of its own, and leaves another call's alone.
+    if call.current().queue:
+        shell("{PY:q} scripts/stop_queue.py --drain --config {STUDY.config:q}")

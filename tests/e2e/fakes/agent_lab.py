@@ -28,11 +28,14 @@ def digest(number: int) -> str:
 
 
 class Lab:
-    def __init__(self, workdir: Path) -> None:
+    def __init__(self, workdir: Path, cargo: Path | None = None) -> None:
         self.workdir = workdir
-        self.cargo = workdir / "cargo" / "test" / "cargo"
-        shutil.copytree(REPO / "scripts" / "cargo", self.cargo)
+        self.cargo = cargo or workdir / "cargo" / "test" / "cargo"
+        leave_out = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(REPO / "scripts" / "cargo", self.cargo, ignore=leave_out)
         self.started: list[subprocess.Popen[bytes]] = []
+        self.python = PYTHON  # of the agent
+        self.env: dict[str, str] | None = None  # of the agent; None: this process's own
 
     # ------------------------------------------------------------------ orders
     def run(self, number: int, **changes: Any) -> dict[str, Any]:
@@ -88,24 +91,39 @@ class Lab:
                 "interval_s": 0.2,
                 "env": {},
             },
-            "secrets": None,
+            "setup": None,
+            "secrets": [],
+            "api_key": None,
             "runs": runs,
         }
 
     # ------------------------------------------------------------------ commands
     def call(self, command: str, *words: str, stdin: Any = None) -> dict[str, Any]:
-        argv = [PYTHON, "-S", str(self.cargo / "agent.py"), command, "--workdir", str(self.workdir)]
-        text = None if stdin is None else json.dumps(stdin).encode()
-        done = subprocess.run([*argv, *words], input=text, capture_output=True, timeout=60)
+        done = self.call_raw(command, *words, stdin=stdin)
         assert done.returncode == 0, (done.stdout, done.stderr)
         answer: dict[str, Any] = json.loads(done.stdout)
         return answer
 
+    def call_raw(
+        self, command: str, *words: str, stdin: Any = None
+    ) -> subprocess.CompletedProcess[bytes]:
+        argv = [self.python, "-S", str(self.cargo / "agent.py"), command]
+        argv += ["--workdir", str(self.workdir), *words]
+        text = None if stdin is None else json.dumps(stdin, ensure_ascii=False).encode()
+        return subprocess.run(argv, input=text, capture_output=True, timeout=60, env=self.env)
+
+    def refused(self, command: str, *words: str, stdin: Any = None) -> str:
+        """The words with which the agent refuses."""
+        done = self.call_raw(command, *words, stdin=stdin)
+        assert done.returncode == 1 and b"Traceback" not in done.stderr, done.stderr
+        error: str = json.loads(done.stdout)["error"]
+        return error
+
     def submit(self, *orders: dict[str, Any], owner: str = "me", **more: Any) -> dict[str, Any]:
         return self.call("submit", stdin={"owner": owner, "orders": list(orders), **more})
 
-    def status(self) -> dict[str, Any]:
-        return self.call("status")
+    def status(self, number: int | None = None) -> dict[str, Any]:
+        return self.call("status", *([] if number is None else ["--launch", digest(number)]))
 
     def outcome(self, number: int) -> dict[str, Any] | None:
         path = self.folder(number) / "outcome.json"

@@ -34,6 +34,9 @@ def options() -> argparse.Namespace:
     parser.add_argument(
         "--die-at-request", type=int, default=0, help="exit 1 inside request number N"
     )
+    parser.add_argument("--print-env", action="store_true", help="all of it, in several spellings")
+    parser.add_argument("--key-env", help="variable with the key that /v1 wants to see")
+    parser.add_argument("--no-streams", action="store_true", help="401 with the key in its words")
     parser.add_argument("--deaths", help="file that counts deaths; with --max-deaths")
     parser.add_argument("--max-deaths", type=int, default=99)
     return parser.parse_args()
@@ -89,7 +92,21 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    def refused(self) -> bool:
+        """As vLLM does it: everything under /v1 wants the key."""
+        name = self.state.args.key_env
+        sent = self.headers.get("Authorization")
+        if name is None or not self.path.startswith("/v1"):
+            return False
+        if sent == "Bearer " + os.environ[name]:
+            return False
+        print(f"refused with {sent!r}", flush=True)
+        self.answer(401, json.dumps({"error": {"message": f"bad key: {sent}"}}).encode())
+        return True
+
     def do_GET(self) -> None:
+        if self.refused():
+            return
         if self.path == "/health":
             self.answer(200, b"")
         elif self.path == "/v1/models":
@@ -103,6 +120,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.refused():
+            return
+        if self.state.args.no_streams and body.get("stream"):
+            sent = self.headers.get("Authorization")
+            self.answer(401, json.dumps({"error": {"message": f"expired: {sent}"}}).encode())
+            return
         if self.state.args.dead_engine:
             time.sleep(600)
         if not body.get("stream"):
@@ -150,6 +173,8 @@ def main() -> int:
     if args.ignore_term:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     print("INFO 11-29 16:44:19 api_server.py:100] vLLM API server version 0.0.1", flush=True)
+    for name, value in os.environ.items() if args.print_env else []:
+        print(f"{name}={value}", repr(value), json.dumps(value), flush=True)
     for _ in range(args.children):
         deaf_child(args.tag)
     time.sleep(args.start_s)

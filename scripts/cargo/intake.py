@@ -1,0 +1,159 @@
+"""Orders at the door: checked, stamped, put into the queue.
+
+In:  a batch {"owner", "orders": [...], "replace": true, "lock_wait_s", "host_lock"} (each order of
+schema "decodelab.order/1"). Out: the queue changed, or StoreError with what is wrong in words.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from typing import Any, Dict, List
+
+from cargo import secret_files, whole
+from cargo.queue_store import DIGEST, Store, StoreError
+
+ORDER_SCHEMA = "decodelab.order/1"
+LOCK_WAIT_S = 6 * 3600.0
+
+
+def check_order(order: Any) -> None:
+    """Refuse what cannot be carried out, and any digest that is not safe as a folder name."""
+    if not isinstance(order, dict) or order.get("schema") != ORDER_SCHEMA:
+        raise StoreError("an order must be an object with schema %s" % ORDER_SCHEMA)
+    if not DIGEST.match(str(order.get("launch"))):
+        raise StoreError("launch must be 16 hex digits, found %r" % order.get("launch"))
+    server = order.get("server")
+    if not isinstance(server, dict) or not DIGEST.match(str(server.get("digest"))):
+        raise StoreError("launch %s: server.digest must be 16 hex digits" % order["launch"])
+    argv = server.get("argv")
+    if not server.get("attach") and not (
+        isinstance(argv, list) and argv and all(isinstance(word, str) for word in argv)
+    ):
+        raise StoreError("launch %s: server.argv must be a list of strings" % order["launch"])
+    limits = order.get("limits")
+    wanted = ("start_s", "silence_s", "probe_s", "stop_grace_s", "life_s")
+    if not isinstance(limits, dict) or not all(
+        isinstance(limits.get(name), (int, float)) for name in wanted
+    ):
+        names = ", ".join(wanted)
+        raise StoreError("launch %s: limits needs numbers %s" % (order["launch"], names))
+    runs = order.get("runs")
+    if not isinstance(runs, list):
+        raise StoreError("launch %s: runs must be a list" % order["launch"])
+    for run in runs:
+        if not isinstance(run, dict) or not DIGEST.match(str(run.get("digest"))):
+            raise StoreError("launch %s: a run's digest must be 16 hex digits" % order["launch"])
+    _check_surroundings(order)
+
+
+def _check_surroundings(order: Dict[str, Any]) -> None:
+    setup, key = order.get("setup"), order.get("api_key")
+    if setup is not None and not (isinstance(setup, str) and setup):
+        raise StoreError("launch %s: setup must be a path or null" % order["launch"])
+    named = order.get("secrets") or []
+    if not isinstance(named, list):
+        raise StoreError("launch %s: secrets must be a list of names" % order["launch"])
+    for name in [*named, *([] if key is None else [key])]:
+        if not isinstance(name, str) or not secret_files.NAME.match(name):
+            text = "launch %s: secrets and api_key are names of environment variables, found %r"
+            raise StoreError(text % (order["launch"], name))
+
+
+def submit_orders(store: Store, batch: Dict[str, Any]) -> Dict[str, Any]:
+    """Under the lock: put the batch into the queue. Idempotent by launch.
+
+    The owner's own pending orders become the batch, in its order; other owners' orders stay and
+    come first. Launches that run, are finished, or belong to another owner are left as they are.
+    """
+    store.apply_stop()  # a stop that was asked for before this batch must not swallow it
+    owner, orders = str(batch.get("owner", "")), batch.get("orders", [])
+    current = (store.agent_alive() or {}).get("current")
+    others, mine = {}, []
+    for item in store.queued():
+        order = store.order(item) or {}
+        if order.get("owner") == owner and item.launch != current:
+            mine.append(item.launch)
+        else:
+            others[item.launch] = order
+    already: Dict[str, str] = {}
+    wanted: List[Dict[str, Any]] = []
+    for order in orders:
+        launch = order["launch"]
+        if launch in others:
+            already[launch] = "running" if launch == current else "queued"
+        elif store.outcome(launch) is not None:
+            already[launch] = "finished"
+        elif launch not in {o["launch"] for o in wanted}:
+            wanted.append(_stamped(order, owner, batch))
+    names = [order["launch"] for order in wanted]
+    dropped = (
+        [launch for launch in mine if launch not in names] if batch.get("replace", True) else []
+    )
+    kept = [launch for launch in mine if launch in names]
+    in_order = kept == names[: len(kept)]
+    in_place = {item.launch: item.path for item in store.queued() if item.launch in kept}
+    _write_all(store, wanted, in_place if in_order else {})
+    for path in [] if in_order else in_place.values():
+        os.unlink(path)  # it stands behind the others now
+    for launch in dropped:
+        store.drop(launch, "replaced")
+    secret_files.claim(store.root, owner)
+    if orders:
+        store.clear_halt()
+    return {
+        "queued": [item.launch for item in store.queued()],
+        "already": already,
+        "dropped": dropped,
+    }
+
+
+def _write_all(store: Store, wanted: List[Dict[str, Any]], in_place: Dict[str, str]) -> None:
+    """All or none of the new ones: a full disk must not tear a batch."""
+    added: List[str] = []
+    try:
+        for order in wanted:
+            if order["launch"] in in_place:
+                whole.write_json(in_place[order["launch"]], order)
+            else:
+                added.append(store.append(order))
+    except OSError:
+        for path in added:
+            os.unlink(path)
+        raise
+
+
+def _stamped(order: Dict[str, Any], owner: str, batch: Dict[str, Any]) -> Dict[str, Any]:
+    stamped = json.loads(json.dumps(order))
+    stamped["owner"] = owner
+    stamped["submitted"] = {
+        "t": time.time(),
+        "lock_wait_s": _lock_wait_s(batch.get("lock_wait_s")),
+        "host_lock": _host_lock(batch.get("host_lock")),
+    }
+    return stamped
+
+
+def _lock_wait_s(asked: Any) -> float:
+    if asked is None:
+        return LOCK_WAIT_S
+    if isinstance(asked, bool) or not isinstance(asked, (int, float)):
+        raise StoreError("lock_wait_s must be a number of seconds, found %r" % (asked,))
+    if not (math.isfinite(asked) and asked >= 0):
+        raise StoreError("lock_wait_s must be 0 or more seconds, found %r" % asked)
+    return float(asked)
+
+
+def _host_lock(path: Any) -> Any:
+    """Told now, to whoever orders, rather than by a queue that cannot go on."""
+    if path is None:
+        return None
+    if not isinstance(path, str) or not os.path.isabs(path):
+        raise StoreError("host_lock must be an absolute path, found %r" % (path,))
+    folder = os.path.dirname(path)
+    if not os.path.isdir(folder):
+        text = "the folder of the host lock, %s, is not there. Hint: make it, or name another lock."
+        raise StoreError(text % folder)
+    return path

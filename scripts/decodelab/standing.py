@@ -1,0 +1,83 @@
+"""Where a study stands: what the raw store and the logs of this checkout know of its launches.
+
+In:  a Study, the Store. Out: per host, launches that are done, not possible, failed or still to be
+measured. No host is asked; nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from decodelab import forecast
+from decodelab.receipts import pending_runs, receipt
+from decodelab.store import Store
+from decodelab.study import Study
+
+
+@dataclass
+class Standing:
+    """The launches of one host by what has become of them, and the reasons."""
+
+    host: str
+    done: list[str] = field(default_factory=list)
+    not_possible: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    remaining: list[str] = field(default_factory=list)
+
+    def tried_again(self, queued: Collection[str]) -> None:
+        """What failed and is in the host's queue now is still to be measured."""
+        again = [digest for digest in self.failed if digest in queued]
+        self.remaining += again
+        for digest in again:
+            del self.failed[digest]
+
+    def rest_s(self, study: Study, store: Store, pace: forecast.Pace) -> float:
+        """What the remaining launches should take, at that pace."""
+        launches = [study.launches[digest] for digest in self.remaining]
+        return sum(pace.launch_s(study.plan, x, pending_runs(x, store)) for x in launches)
+
+    @property
+    def total(self) -> int:
+        return len(self.done) + len(self.not_possible) + len(self.failed) + len(self.remaining)
+
+
+def standings(study: Study, store: Store) -> list[Standing]:
+    """One for each host of the study, in plan order."""
+    found = {host: Standing(host) for host in study.hosts}
+    for digest, launch in study.launches.items():
+        _sort_in(found[launch["host"]], study, digest, launch, store)
+    return list(found.values())
+
+
+def label(launch: Mapping[str, Any]) -> str:
+    return f"{launch['variant']} start {launch['start']}"
+
+
+def _sort_in(
+    standing: Standing, study: Study, digest: str, launch: Mapping[str, Any], store: Store
+) -> None:
+    made = receipt(launch, store, study.root)
+    if made["status"] == "done":
+        standing.done.append(digest)
+    elif made["status"] == "not_possible":
+        cause = made["cause"] or {}
+        standing.not_possible[digest] = str(cause.get("root_cause") or cause.get("class"))
+    else:
+        reason = _last_failure(study, digest)
+        if reason is None:
+            standing.remaining.append(digest)
+        else:
+            standing.failed[digest] = reason
+
+
+def _last_failure(study: Study, digest: str) -> str | None:
+    """What launch.py left in its log when the launch came to nothing final."""
+    try:
+        folder = Path(study.root) / study.results / "logs"
+        text = (folder / f"{digest}.log").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    return text.strip() or None
