@@ -12,7 +12,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from decodelab import call, hosttable
+from decodelab import call, hosttable, telemetry
 from decodelab.hostcheck import Checked, check_host
 from decodelab.mistakes import ConfigError, cut
 from decodelab.study import DEFAULT_CONFIG, open_study
@@ -41,8 +41,28 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     with ThreadPoolExecutor(AT_ONCE) as pool:
         checked = list(pool.map(lambda name: check_host(study, name, root), names))
+    for one in checked:
+        read_samples(one, study.described[one.host]["telemetry"]["tool"])
     show(checked)
     return 1 if any(one.failed for one in checked) else 0
+
+
+def read_samples(one: Checked, tool: str) -> None:
+    """Whether the reports' own reader finds something in what the SMI tool printed, and what."""
+    row = next((row for row in one.rows if row["check"] == "telemetry"), None)
+    if row is None or row["state"] == "fail" or not one.smi:
+        return
+    try:
+        readings = telemetry.read_text(one.smi, tool).readings
+    except telemetry.UnreadableSmi as error:
+        row.update(
+            state="fail", found=f"{row['found']}; {error}", todo="see hosts.<name>.telemetry"
+        )
+        return
+    known = [m for m in telemetry.METRICS if any(r.values[m] is not None for r in readings)]
+    row["found"] += f"; {len(readings)} accelerators with {', '.join(known) or 'no figure'}"
+    if not known:
+        row.update(state="fail", todo="see hosts.<name>.telemetry: nothing in it can be read")
 
 
 def show(checked: list[Checked]) -> None:

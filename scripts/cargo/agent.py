@@ -138,8 +138,10 @@ def ask(store: Store, word: str, owner: Optional[str]) -> Tuple[Optional[Dict[st
         if agent is not None and owner is None:
             store.ask_to_stop(word)
             store.apply_stop()
+            store.drop_secrets(None)
         elif agent is not None:
             store.drop_queued(str(owner))
+            store.drop_secrets(owner)
             if agent.get("current") is None or agent.get("owner") != owner:
                 return agent, True
             store.ask_to_stop(word, dropped=True)
@@ -179,7 +181,7 @@ def after_dead_agent(store: Store, owner: Optional[str]) -> Dict[str, Any]:
                     store.drop(item.launch, "stopped")
             store.clear_stop()
             store.remove_agent()
-            store.sweep_secrets(unclaimed_too=True)
+            store.drop_secrets(owner)
     return {"stopped": not left, "agent": "gone", "left": left}
 
 

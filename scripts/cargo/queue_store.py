@@ -109,8 +109,16 @@ class Store:
     def owners(self) -> List[str]:
         return [str((self.order(item) or {}).get("owner")) for item in self.queued()]
 
-    def sweep_secrets(self, unclaimed_too: bool = False) -> None:
-        secret_files.sweep(self.root, self.owners(), unclaimed_too)
+    def sweep_secrets(self) -> None:
+        secret_files.sweep(self.root, self.owners())
+
+    def drop_secrets(self, owner: Optional[str]) -> None:
+        """At a stop: also those that no submit has claimed yet; of this owner, or of all."""
+        left = self.owners()
+        if owner is None:
+            secret_files.sweep(self.root, left, unclaimed_too=True)
+        elif owner not in left:
+            secret_files.drop(self.root, owner)
 
     def drop(self, launch: str, why: str) -> None:
         """Take an order out. What a dead agent had measured for it stays fetchable."""

@@ -22,7 +22,12 @@ def free_bytes(path: str) -> Optional[int]:
         found = os.statvfs(path)
     except OSError:
         return None
-    return found.f_bavail * found.f_frsize
+    return _free(found)
+
+
+def _free(found: os.statvfs_result) -> int:
+    """Some blocks are kept for root, who can use them."""
+    return (found.f_bfree if os.geteuid() == 0 else found.f_bavail) * found.f_frsize
 
 
 def is_full(path: str) -> bool:
@@ -52,9 +57,11 @@ def trouble(path: str) -> Optional[str]:
         return words(error)
     if found.f_flag & os.ST_RDONLY:
         return "%s: %s" % (path, os.strerror(errno.EROFS))
-    if found.f_bavail * found.f_frsize < FULL_BYTES:
+    if _free(found) < FULL_BYTES:
         return "%s: %s" % (path, os.strerror(errno.ENOSPC))
-    return None if os.access(path, os.W_OK | os.X_OK) else "%s: %s" % (path, os.strerror(13))
+    return (
+        None if os.access(path, os.W_OK | os.X_OK) else "%s: %s" % (path, os.strerror(errno.EACCES))
+    )
 
 
 class Reserve:

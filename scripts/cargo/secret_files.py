@@ -72,6 +72,11 @@ def all_values(root: str, owner: str) -> List[str]:
     return [*(known.get("values") or {}).values(), *(known.get("former") or [])]
 
 
+def drop(root: str, owner: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path_of(root, owner))
+
+
 def sweep(root: str, owners: Iterable[str], unclaimed_too: bool = False) -> None:
     """Remove the files of everybody who has no orders."""
     needed = {os.path.basename(path_of(root, owner)) for owner in owners}

@@ -22,6 +22,7 @@ ANCILLARY_SPACE = socket.CMSG_SPACE(16) if hasattr(socket, "CMSG_SPACE") else 0
 _TIMESPEC = struct.Struct("@ll")
 _STEP_NS = 2_000_000  # offsets further apart than this are a step, not a slow drift
 _TOLERANCE_NS = 200_000  # a stamp may lie this far after the read: error of the offset
+_OLDEST_NS = 60_000_000_000  # nor this long before it: the two clocks are not those of one machine
 
 
 class Stamp(NamedTuple):
@@ -122,7 +123,7 @@ class MonotonicOffset:
         if not wall:
             return Stamp(user_ns, False)
         times = [wall - offset for offset in self._offsets_near(user_ns)]
-        fitting = [t for t in times if t <= user_ns + _TOLERANCE_NS]
+        fitting = [t for t in times if -_OLDEST_NS <= t - user_ns <= _TOLERANCE_NS]
         if not fitting:
             return Stamp(user_ns, False)
         return Stamp(min(max(fitting), user_ns), True)

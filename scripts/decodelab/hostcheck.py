@@ -22,6 +22,7 @@ from decodelab.study import Study
 
 Row = dict[str, str]
 Block = Mapping[str, Any]
+ROW_KEYS = ("check", "state", "found", "todo")
 CHECK_S = 300  # importing an engine takes its time
 ENGINE_MODULES = ("vllm", "torch")
 UNKNOWN = "the other checks could not be made"
@@ -29,11 +30,14 @@ UNKNOWN = "the other checks could not be made"
 
 @dataclass
 class Checked:
-    """One host: rows in the order of the table, and the names and values that the setup script sets."""
+    """One host: rows in the order of the table, the names and values that the setup script sets, and
+    what the SMI tool printed.
+    """
 
     host: str
     rows: list[Row] = field(default_factory=list)
     sets: dict[str, str] = field(default_factory=dict)
+    smi: str = ""
 
     @property
     def failed(self) -> bool:
@@ -111,37 +115,38 @@ def _secrets(study: Study, name: str, out: Checked) -> None:
 def _on_the_host(study: Study, name: str, host: Host, out: Checked) -> None:
     try:
         AgentClient(host).ship()
-        answer = _ask(host, question(study, name, host))
+        rows = _ask(host, question(study, name, host))
     except HostLost:
         raise
     except HostError as error:
         out.add_error("host", error)
         out.add("all else", "warn", UNKNOWN, "mend what stands above, then call again")
         return
-    rows = answer["rows"]
-    if not _servers(study, name):
-        rows = [_softened(row) for row in rows]
-    out.rows += rows
-    setup = answer.get("setup") or {}
-    out.sets = {str(k): str(v) for k, v in (setup.get("set") or {}).items()}
+    used = bool(_servers(study, name))
+    for told in rows:
+        row = {key: str(told.get(key) or "") for key in ROW_KEYS}
+        out.rows.append(row if used else _softened(row))
+        out.sets |= {str(k): str(v) for k, v in (told.get("set") or {}).items()}
+        out.smi += str(told.get("out") or "")
 
 
-def _ask(host: Host, asked: Mapping[str, Any]) -> dict[str, Any]:
+def _ask(host: Host, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The host's rows. The one about the setup script has "set" (names and values), the one about
+    telemetry "out" (what the tool printed) as well.
+    """
     script = f"{host.workdir}/cargo/{cargo_digest()}/cargo/host_check.py"
     done = host.run([host.python, "-S", script], json.dumps(asked).encode(), CHECK_S)
     try:
-        answer = json.loads(done.out)
-        rows = [{k: str(row.get(k) or "") for k in _KEYS} for row in answer["rows"]]
-    except (ValueError, KeyError, TypeError, AttributeError):
+        rows = json.loads(done.out)
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise ValueError("no list of rows")
+    except ValueError:
         words = (done.err or done.out).decode("utf-8", "replace").strip()
         raise HostError(
             f"host {host.name}: the check answered with exit code {done.exit_code}: {words[-1000:]}\n"
             f"Hint: try `{host.python} --version` there; Python 3.9 or newer is needed."
         ) from None
-    return {**answer, "rows": rows}
-
-
-_KEYS = ("check", "state", "found", "todo")
+    return rows
 
 
 def _softened(row: Row) -> Row:
@@ -154,7 +159,8 @@ def _softened(row: Row) -> Row:
 def question(study: Study, name: str, host: Host) -> dict[str, Any]:
     """What the host is to find out about itself; every symbol resolved for it."""
     block, symbols = study.described[name], host.symbols()
-    servers = [server for server in _servers(study, name) if not server["attach"]]
+    planned = _servers(study, name)
+    servers = [server for server in planned if not server["attach"]]
     env = _environment(symbols, block["env"], *(server["env"] for server in servers[:1]))
     argv = [resolve(word, symbols) for server in servers[:1] for word in server["argv"]]
     told = block["telemetry"]
@@ -164,9 +170,9 @@ def question(study: Study, name: str, host: Host) -> dict[str, Any]:
         "workdir": host.workdir,
         "setup": resolve(str(setup), symbols) if setup else None,
         "server": {
-            "argv0": argv[0] if argv else host.python,
+            "argv0": argv[0] if argv else None if planned else host.python,
             "env": env,
-            "modules": modules(servers, bool(block["simulated"])),
+            "modules": modules(servers) if planned or block["simulated"] else list(ENGINE_MODULES),
         },
         "telemetry": {
             "tool": told["tool"],
@@ -179,13 +185,10 @@ def question(study: Study, name: str, host: Host) -> dict[str, Any]:
     }
 
 
-def modules(servers: Iterable[Mapping[str, Any]], simulated: bool) -> list[str]:
-    """What must be importable for these servers; without any, what a study on vLLM would need."""
-    started = list(servers)
-    if not started:
-        return [] if simulated else list(ENGINE_MODULES)
+def modules(servers: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What must be importable for these servers."""
     found: dict[str, None] = {}
-    for server in started:
+    for server in servers:
         found |= dict.fromkeys(server["fingerprint"]["modules"])
         # The simulated server says which vLLM it stands for, and needs none.
         if str(server["engine"]).startswith("vllm") and "{simulator}" not in server["argv"]:

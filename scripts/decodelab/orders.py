@@ -95,7 +95,7 @@ def host_lock(study: Study, digest: str) -> str | None:
 
 
 def secrets(study: Study, digests: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """The values that these launches need from the caller's environment, by name. Raises HostError for a missing one."""
+    """What these launches need from the caller's environment, by name. Raises HostError for a missing value."""
     servers = [study.plan["servers"][study.launches[digest]["server"]] for digest in digests]
     names = dict.fromkeys(name for server in servers for name in _secret_names(server))
     missing = [name for name in names if not environment.get(name)]

@@ -183,6 +183,7 @@ def seen(findings: Findings, words: Words) -> list[Bullet]:
         rows = [row for row in findings.starts if row["variant"] == variant]
         parts = [words.say("environment.version", version=v) for v in _distinct(rows, "version")]
         parts += [words.say("environment.backend", backend=v) for v in _distinct(rows, "backend")]
+        parts += [words.say("environment.setup", setup=v) for v in _distinct(rows, "setup")]
         if parts:
             lines.setdefault(markdown.joined(parts, words.say("sentence.semicolon")), []).append(
                 variant

@@ -173,6 +173,7 @@ COLUMNS: dict[str, dict[str, Column]] = {
         "backend": Column("", "attention backend that the log names"),
         "ignored": Column("", "variables and backends that the log says are ignored, joined by ;"),
         "version": Column("", "engine version that the log or /version names"),
+        "setup": Column("", "script sourced on the host before the start, its sha256, what it sets"),
         "source": _IDENTITY["source"],
         "log": Column("", "published log file"),
     },
@@ -267,11 +268,20 @@ def start_row(entry: Mapping[str, Any], log: str | None, source: str | None) -> 
         "ignored": ";".join(seen.ignored) or None,
         "version": seen.version
         or (version.get("version") if isinstance(version, Mapping) else None),
+        "setup": _setup(facts.get("setup")),
         "source": entry.get("source")
         or facts.get("source")
         or (source if source in record.SOURCES else None),
         "log": entry.get("file"),
     }
+
+
+def _setup(setup: Mapping[str, Any] | None) -> str | None:
+    """The script and the names that it changes; their values are in start.json."""
+    if not setup:
+        return None
+    names = [*(setup.get("set") or {}), *(f"-{name}" for name in setup.get("unset") or [])]
+    return f"{setup['path']} (sha256 {str(setup['sha256'])[:12]}): {' '.join(names) or '-'}"
 
 
 def ratio(top: float | None, bottom: float | None) -> float | None:

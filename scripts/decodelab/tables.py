@@ -15,7 +15,7 @@ from decodelab.stats import COLUMNS
 TEXT = frozenset({
     "run", "variant", "workload", "scenario", "start_id", "source", "validity", "reasons",
     "outcome", "error", "decode_end", "uuid", "server", "status", "cause_class", "root_cause",
-    "hint_en", "hint_zh", "backend", "ignored", "version", "log",
+    "hint_en", "hint_zh", "backend", "ignored", "version", "setup", "log",
 })  # fmt: skip
 Row = dict[str, Any]
 

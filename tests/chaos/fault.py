@@ -51,8 +51,11 @@ class Row:
 
 def try_fault(fault: Fault, world: World) -> Row:
     call = world.call()
-    fault.when(world)
-    fault.do(world)
+    try:
+        fault.when(world)
+        fault.do(world)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{call.text[-4000:]}\n{world.host_log()}") from error
     if not fault.survives:
         ended = call.end()
         assert ended or fault.survives is None, f"it ended well:\n{call.text[-3000:]}"

@@ -16,5 +16,8 @@ FAKE = Path(__file__).resolve().parents[1] / "e2e" / "fakes" / "fake_server.py"
 
 if __name__ == "__main__":
     file, *flags = sys.argv[1:]
+    if "--model" in flags:  # which the fake server has no need of
+        at = flags.index("--model")
+        del flags[at : at + 2]
     mood = Path(file).read_text(encoding="utf-8").splitlines() if Path(file).exists() else []
     os.execv(sys.executable, [sys.executable, "-S", str(FAKE), *flags, *mood])

@@ -53,7 +53,7 @@ def test_a_changed_host_key(
         nothing_started(world)
         machine.sshd.learn()
 
-    says = ("changed", f"{machine.sshd.known_hosts}:1", "Hint")
+    says = ("another host key", f"{machine.sshd.known_hosts} line 1", "Hint")
     fault = Fault("host key changed", at_once, nothing, learn, says=says, size=ONE)
     tell(try_fault(fault, make_world(ONE, machines=[machine])))
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from cargo import ports
 from tests.chaos.fault import Fault, Row, nothing, try_fault
 from tests.chaos.moments import at_once, between_launches, in_first_run, in_second_run, starting
 from tests.chaos.moody_server import FAKE
@@ -135,7 +136,7 @@ def test_the_port_is_somebody_elses(
     words = [sys.executable, "-S", str(FAKE), "--port", str(port)]
     stranger = subprocess.Popen(words, stdout=subprocess.DEVNULL)
     try:
-        wait_until(lambda: not socket.socket().connect_ex(("127.0.0.1", port)), "it listens")
+        wait_until(lambda: ports.listeners(port), "it listens")
         world = make_world(FAKES, port=port)
 
         def leave(_: World) -> None:
@@ -196,5 +197,6 @@ def test_the_host_is_rebooted(
             time.sleep(0.3)
         power_off(world)
 
-    fault = Fault(f"host rebooted, {moment.replace('_', ' ')}", when, off, says=("Hint",))
+    name = f"host rebooted, {moment.replace('_', ' ')}"
+    fault = Fault(name, when, off, survives=None, says=("Hint",))
     tell(try_fault(fault, make_world()))

@@ -128,6 +128,11 @@ class World:
     def text(self) -> str:
         return "\n".join(call.text for call in self.calls)
 
+    def host_log(self) -> str:
+        """What the agents said, for a test that failed."""
+        logs = [w / "agent.log" for w in self.workdirs if (w / "agent.log").exists()]
+        return "\n".join(f"{log}:\n{log.read_text(errors='replace')[-3000:]}" for log in logs)
+
     # ------------------------------------------------------------------ counts
     def wanted(self) -> set[tuple[str, str]]:
         """(launch, run) of everything the study asks for."""

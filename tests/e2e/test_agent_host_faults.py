@@ -340,6 +340,9 @@ def test_a_clock_that_is_stepped_during_a_run(lab: Lab, step: str) -> None:
     outcome, second = check_finished(lab, 1), check_finished(lab, 2)
     assert outcome["status"] == second["status"] == "done"
     assert {found["status"] for found in outcome["runs"].values()} == {"done"}
+    for path in lab.folder(1).glob("runs/*/*/run.json"):
+        summary = json.loads(path.read_text())["summary"]
+        assert 0 < summary["ttft_s"]["p10"] < 60 and summary["decode_rate"]["n"] == 2
     moved = outcome["t_end"] - outcome["t_begin"]
     assert abs(moved) > 4 * 3600  # it was stepped, in the agent's own eyes
     events = lab.events(1)

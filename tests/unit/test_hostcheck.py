@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import check_hosts
 import pytest
 
 from decodelab import aside, hostcheck, hosttable
@@ -77,7 +78,7 @@ def check(
 
 def test_a_real_study_asks_for_its_engine(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = open_study(["config/bi100.yaml"], {}, root)
-    answer = {"rows": [row("import vllm", "fail")], "setup": {"set": {"A": "b"}}}
+    answer = [{**row("setup", "ok"), "set": {"A": "b"}}, row("import vllm", "fail")]
     host = FakeHost(json.dumps(answer).encode())
     out = check(study, "bi100", host, root, monkeypatch)
     assert host.asked["workdir"] == "/root/work" and host.asked["setup"] == "/root/corex env.sh"
@@ -86,7 +87,7 @@ def test_a_real_study_asks_for_its_engine(root: Path, monkeypatch: pytest.Monkey
     assert host.asked["telemetry"] == {"tool": "ixsmi", "argv": ["ixsmi"], "env": {}}
     assert host.asked["port"] == 8000 and host.asked["lock"] == "/tmp/decodelab.lock"
     assert out.sets == {"A": "b"} and out.failed
-    assert [r["check"] for r in out.rows] == ["reachable", "import vllm"]
+    assert [r["check"] for r in out.rows] == ["reachable", "setup", "import vllm"]
 
 
 def test_the_simulator_needs_nothing_of_vllm(root: Path) -> None:
@@ -101,13 +102,13 @@ def test_a_host_that_the_study_leaves_alone_does_not_fail_for_its_engine(
 ) -> None:
     study = open_study([], {}, root)
     rows = [row("import vllm", "fail"), row("workdir", "fail")]
-    host = FakeHost(json.dumps({"rows": rows}).encode())
+    host = FakeHost(json.dumps(rows).encode())
     out = check(study, "bi100", host, root, monkeypatch)
     assert host.asked["server"]["modules"] == ["vllm", "torch"]
     assert [r["state"] for r in out.rows] == ["ok", "warn", "fail"]
 
 
-@pytest.mark.parametrize("answer", [b"", b"Traceback: no", b"[]", b'{"rows": 3}', b'{"rows": [1]}'])
+@pytest.mark.parametrize("answer", [b"", b"Traceback: no", b"{}", b"[1]", b'{"error": "x"}'])
 def test_an_answer_that_is_none_is_one_failed_row(
     root: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes
 ) -> None:
@@ -135,7 +136,7 @@ def test_secrets_are_looked_for_and_not_shown(root: Path, monkeypatch: pytest.Mo
     study = open_study([], {}, root)
     monkeypatch.setenv("LAB_TOKEN", "canary-1")
     monkeypatch.delenv("LAB_KEY", raising=False)
-    host = FakeHost(b'{"rows": []}')
+    host = FakeHost(b"[]")
     out = check(study, "embedded", host, root, monkeypatch)
     secrets = next(r for r in out.rows if r["check"] == "secrets")
     assert secrets["state"] == "fail" and "LAB_KEY" in secrets["found"]
@@ -144,6 +145,25 @@ def test_secrets_are_looked_for_and_not_shown(root: Path, monkeypatch: pytest.Mo
     out = check(study, "embedded", host, root, monkeypatch)
     shown = json.dumps([out.rows, host.asked])
     assert not out.failed and "canary" not in shown
+
+
+@pytest.mark.parametrize(
+    ("said", "state", "words"),
+    [
+        (
+            "index, utilization.gpu [%], power.draw [W]\\n0, 7 %, 60.00 W\\n",
+            "ok",
+            "1 accelerators with",
+        ),
+        ("no driver here", "fail", ""),
+        ("", "ok", "found"),
+    ],
+)
+def test_what_the_smi_tool_prints_is_read(said: str, state: str, words: str) -> None:
+    told = {"check": "telemetry", "state": "ok", "found": "found", "todo": ""}
+    out = hostcheck.Checked("h", [told], smi=said.replace("\\n", "\n"))
+    check_hosts.read_samples(out, "nvidia-smi")
+    assert told["state"] == state and words in told["found"], told
 
 
 def test_a_table_in_a_log_has_one_width_and_no_markup() -> None:
