@@ -73,11 +73,14 @@ class Crowd:
 
     def after(self, begin: float, seconds: float = 60.0) -> Trial:
         """Until nothing was seen for a while; a single look can miss the one that forks."""
-        seen = time.monotonic()
-        while time.monotonic() - seen < QUIET_S and seen - begin < seconds:
+        seen = begin
+        gone: float | None = None  # the end of the first look that found nothing
+        while (gone is None or time.monotonic() - gone < QUIET_S) and seen - begin < seconds:
             if self.pids():
-                seen = time.monotonic()
-        return Trial(len(self.pids()), seen - begin)
+                seen, gone = time.monotonic(), None
+            elif gone is None:
+                gone = time.monotonic()
+        return Trial(len(self.pids()), (gone or seen) - begin)
 
     def end(self) -> None:
         """Whatever a way left; only what carries this trial's tag."""

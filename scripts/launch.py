@@ -23,19 +23,23 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-from decodelab import call, orders
+from decodelab import call, forecast, orders
 from decodelab.agent_client import AgentClient
 from decodelab.follow import Follower, LaunchFailed
 from decodelab.host import Host, HostError, HostLost, open_host
 from decodelab.host_trouble import HostTrouble
 from decodelab.mistakes import ConfigError
 from decodelab.progress import Progress
-from decodelab.receipts import is_pending, receipt
+from decodelab.receipts import is_pending, pending_runs, receipt
 from decodelab.store import Store, StoreError, write_json
 from decodelab.study import Study, open_study
 
 PR_SET_PDEATHSIG = 1
 STOP_PATIENCE_S = 20.0
+AGAIN = (
+    "Nothing final was stored; the next call tries this launch again. Until then\n"
+    "`snakemake --cores 1 report_partial` writes the report from what there is."
+)
 GOES_ON = (
     "The host's queue goes on to its end and stops each server by itself; the next call of snakemake\n"
     "fetches what it measured. Nothing is measured twice."
@@ -50,14 +54,20 @@ def main(argv: list[str] | None = None) -> int:
         now = call.current()
         study = open_study([args.config], now.control, root)
         return _launch(study, args.launch, args.receipt, root, now)
-    except (ConfigError, HostError, LaunchFailed, StoreError) as error:
-        print(f"launch {args.launch}: {error}", file=sys.stderr)
-        if args.log:
-            args.log.parent.mkdir(parents=True, exist_ok=True)
-            args.log.write_text(f"{error}\n", encoding="utf-8")
-        return 1
+    except LaunchFailed as error:
+        return _failed(args, f"{error}\n{AGAIN}")
+    except (ConfigError, HostError, StoreError) as error:
+        return _failed(args, str(error))
     except KeyboardInterrupt:
         return 130
+
+
+def _failed(args: argparse.Namespace, reason: str) -> int:
+    print(f"launch {args.launch}: {reason}", file=sys.stderr)
+    if args.log:
+        args.log.parent.mkdir(parents=True, exist_ok=True)
+        args.log.write_text(f"{reason}\n", encoding="utf-8")
+    return 1
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -114,12 +124,18 @@ def _follow(study: Study, digest: str, store: Store, host: Host, now: call.Call)
     client, owner = AgentClient(host), orders.owner(study)
     queue = orders.queue_from(study, digest, store, now)
     secrets = orders.secrets(study, queue, os.environ)
+    pace = forecast.measured(study.plan, study.host_of(digest), store)
+    pending = [pending_runs(study.launches[d], store) for d in queue]
+    estimates = [
+        pace.launch_s(study.plan, study.launches[d], runs)
+        for d, runs in zip(queue, pending, strict=True)
+    ]
     progress = Progress(
         label=orders.label(study.launches[digest]),
         position=orders.position(study, digest),
         of=len(study.launches),
-        estimate_s=orders.estimate_s(study, digest, store),
-        rest_s=sum(orders.estimate_s(study, d, store) for d in queue[1:]),
+        estimate_s=estimates[0],
+        rest_s=sum(estimates[1:]),
     )
     follower = Follower(client, study.launches[digest], store, progress, now.session, owner)
     if follower.settle_earlier(retry=study.is_retried(digest, now.retried)):

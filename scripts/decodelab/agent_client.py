@@ -71,6 +71,10 @@ class AgentClient:
         """The whole folders of a launch (starts, attempts at runs), relative to `folder_of` it."""
         return [str(name) for name in self.status(launch).get("sealed") or []]
 
+    def shipped(self, file: str) -> str:
+        """Where a file of the cargo lies on the host once it is shipped."""
+        return f"{self._folder}/{file}"
+
     def present(self) -> bool:
         """Whether this version of the agent was ever brought to the host. Raises HostError if nobody can tell."""
         return self.host.run(["test", "-d", self._folder], timeout_s=20).exit_code == 0

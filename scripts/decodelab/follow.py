@@ -171,8 +171,4 @@ def _why(outcome: dict[str, Any]) -> str:
     hint = cause.get("hint")
     if hint:
         lines.append(f"Hint: {hint['en'] if isinstance(hint, dict) else hint}")
-    lines.append(
-        "Nothing final was stored; the next call tries this launch again. Until then\n"
-        "`snakemake --cores 1 report_partial` writes the report from what there is."
-    )
     return "\n".join(lines)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from decodelab import orders
-from decodelab.agent_client import AgentClient, cargo_digest
+from decodelab.agent_client import AgentClient
 from decodelab.host import Host, HostError, HostLost, open_host, resolve
 from decodelab.study import Study
 
@@ -114,8 +114,9 @@ def _secrets(study: Study, name: str, out: Checked) -> None:
 
 def _on_the_host(study: Study, name: str, host: Host, out: Checked) -> None:
     try:
-        AgentClient(host).ship()
-        rows = _ask(host, question(study, name, host))
+        client = AgentClient(host)
+        client.ship()
+        rows = _ask(client, question(study, name, host))
     except HostLost:
         raise
     except HostError as error:
@@ -130,12 +131,13 @@ def _on_the_host(study: Study, name: str, host: Host, out: Checked) -> None:
         out.smi += str(told.get("out") or "")
 
 
-def _ask(host: Host, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _ask(client: AgentClient, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The host's rows. The one about the setup script has "set" (names and values), the one about
     telemetry "out" (what the tool printed) as well.
     """
-    script = f"{host.workdir}/cargo/{cargo_digest()}/cargo/host_check.py"
-    done = host.run([host.python, "-S", script], json.dumps(asked).encode(), CHECK_S)
+    host = client.host
+    argv = [host.python, "-S", client.shipped("host_check.py")]
+    done = host.run(argv, json.dumps(asked).encode(), CHECK_S)
     try:
         rows = json.loads(done.out)
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
@@ -161,24 +163,17 @@ def question(study: Study, name: str, host: Host) -> dict[str, Any]:
     block, symbols = study.described[name], host.symbols()
     planned = _servers(study, name)
     servers = [server for server in planned if not server["attach"]]
-    env = _environment(symbols, block["env"], *(server["env"] for server in servers[:1]))
+    env = orders.environment(symbols, block["env"], *(server["env"] for server in servers[:1]))
     argv = [resolve(word, symbols) for server in servers[:1] for word in server["argv"]]
-    told = block["telemetry"]
-    command = [resolve(str(word), symbols) for word in told.get("command") or [told["tool"]]]
-    setup = block.get("setup")
     return {
         "workdir": host.workdir,
-        "setup": resolve(str(setup), symbols) if setup else None,
+        "setup": orders.setup(block, host),
         "server": {
             "argv0": argv[0] if argv else None if planned else host.python,
             "env": env,
             "modules": modules(servers) if planned or block["simulated"] else list(ENGINE_MODULES),
         },
-        "telemetry": {
-            "tool": told["tool"],
-            "argv": command,
-            "env": _environment(symbols, block["env"]),
-        },
+        "telemetry": orders.telemetry(block, host),
         "port": block.get("port"),
         "lock": None if block["simulated"] else block["lock"],
         "owner": orders.owner(study),
@@ -200,8 +195,3 @@ def _servers(study: Study, host: str) -> list[Mapping[str, Any]]:
     """The servers that the study measures on the host, in queue order."""
     mine = [x["server"] for x in study.launches.values() if x["host"] == host]
     return [study.plan["servers"][digest] for digest in dict.fromkeys(mine)]
-
-
-def _environment(symbols: Mapping[str, str], *layers: Mapping[str, Any]) -> dict[str, str]:
-    merged = {name: value for layer in layers for name, value in layer.items()}
-    return {name: resolve(str(value), symbols) for name, value in merged.items()}

@@ -78,8 +78,8 @@ def order(study: Study, digest: str, host: Host, store: Store, call: Call) -> di
         "position": [position(study, digest), len(study.launches)],
         "server": _server(study, launch, host, store),
         "limits": limits,
-        "telemetry": _telemetry(plan["hosts"][launch["host"]], host),
-        "setup": plan["hosts"][launch["host"]].get("setup"),
+        "telemetry": telemetry(plan["hosts"][launch["host"]], host),
+        "setup": setup(plan["hosts"][launch["host"]], host),
         "secrets": list(plan["servers"][launch["server"]].get("secrets") or []),
         "api_key": plan["servers"][launch["server"]].get("api_key"),
         "runs": made,
@@ -111,18 +111,6 @@ def secrets(study: Study, digests: Sequence[str], environment: Mapping[str, str]
 def _secret_names(server: Mapping[str, Any]) -> list[str]:
     key = server.get("api_key")
     return [*(server.get("secrets") or []), *([key] if key else [])]
-
-
-def estimate_s(study: Study, digest: str, store: Store) -> float:
-    """Seconds this launch should take, by the host's own expectation; for the forecast only."""
-    launch = study.launches[digest]
-    expect = study.plan["hosts"][launch["host"]]["expect"]
-    pending = set(pending_runs(launch, store))
-    runs = {
-        r["run"]: r for r in study.plan["runs"] if r["launch"] == digest and r["run"] in pending
-    }
-    tokens = sum(r["requests"] * r["max_tokens"] for r in runs.values())
-    return float(expect["start_s"] + tokens / expect["output_tps"])
 
 
 def patience_s(orders: list[dict[str, Any]]) -> float:
@@ -166,7 +154,7 @@ def _server(study: Study, launch: Launch, host: Host, store: Store) -> dict[str,
         "digest": launch["server"],
         "start": launch["start"],
         "argv": [resolve(word, symbols) for word in server["argv"]],
-        "env": _environment(symbols, block["env"], server["env"]),
+        "env": environment(symbols, block["env"], server["env"]),
         "model": resolve(str(server["served_model"] or ""), symbols) or None,
         "port": None if block.get("port") in (None, "auto") else int(block["port"]),
         "source": launch["source"],
@@ -180,18 +168,25 @@ def _server(study: Study, launch: Launch, host: Host, store: Store) -> dict[str,
     }
 
 
-def _telemetry(block: Mapping[str, Any], host: Host) -> dict[str, Any]:
+def setup(block: Mapping[str, Any], host: Host) -> str | None:
+    """The script that is sourced on the host before anything is started."""
+    script = block.get("setup")
+    return resolve(str(script), host.symbols()) if script else None
+
+
+def telemetry(block: Mapping[str, Any], host: Host) -> dict[str, Any]:
+    """How the SMI tool is called on the host."""
     told = block["telemetry"]
     symbols = host.symbols()
     return {
         "tool": told["tool"],
         "argv": [resolve(str(word), symbols) for word in told.get("command") or [told["tool"]]],
         "interval_s": told["interval_s"],
-        "env": _environment(symbols, block["env"], told.get("env") or {}),
+        "env": environment(symbols, block["env"], told.get("env") or {}),
     }
 
 
-def _environment(symbols: Mapping[str, str], *layers: Mapping[str, Any]) -> dict[str, str]:
+def environment(symbols: Mapping[str, str], *layers: Mapping[str, Any]) -> dict[str, str]:
     """Later layers win; symbols are resolved."""
     merged = {name: value for layer in layers for name, value in layer.items()}
     return {name: resolve(str(value), symbols) for name, value in merged.items()}

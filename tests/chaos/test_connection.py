@@ -57,7 +57,7 @@ def sessions_resumed(world: World) -> None:
 
 # A host that was never reached in a call is rather a mistake than a trouble: told at once.
 EARLY = {"login": connected, "ship": shipping}
-LATER = {name: when for name, when in PHASES.items() if name not in EARLY}
+LATER = {name: when for name, when in PHASES.items() if name not in (*EARLY, "second run")}
 LOST = ("connection was lost", "Hint")
 
 ON_SSHD = [

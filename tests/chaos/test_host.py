@@ -44,13 +44,13 @@ def fill(disk: Path) -> None:
                 continue
 
 
-@pytest.mark.parametrize("moment", ["before the call", "first run", "second run"])
+@pytest.mark.parametrize("moment", ["before the call", "second run"])
 def test_the_disk_is_full(
     moment: str, disk: Path, make_world: Callable[..., World], tell: Callable[[Row], None]
 ) -> None:
     world = make_world(workdir=str(disk / "work"))
     world.watch(disk / "work")
-    when = {"before the call": at_once, "first run": in_first_run, "second run": in_second_run}
+    when = {"before the call": at_once, "second run": in_second_run}
     if moment == "before the call":
         fill(disk)
 

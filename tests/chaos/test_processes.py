@@ -49,7 +49,6 @@ def kill_server(world: World) -> None:
 AGENT_DIED = ("agent", "died", "Hint")
 FAULTS = [
     Fault("kill -9 of the agent, server starts", starting, kill_agent, says=AGENT_DIED),
-    Fault("kill -9 of the agent, first run", in_first_run, kill_agent, says=AGENT_DIED),
     Fault("kill -9 of the agent, second run", in_second_run, kill_agent, says=AGENT_DIED),
     Fault("kill -9 of the keeper, first run", in_first_run, kill_keeper, survives=True, invalid=1),
     Fault("kill -9 of agent and keeper, first run", in_first_run, kill_both, says=AGENT_DIED),

@@ -41,11 +41,12 @@ def everything_stopped(world: World) -> None:
 
 
 KILLED = [
-    Fault(f"kill -9 of the workflow, {name}", when, kill_9, outlives=name not in ("ship",))
-    for name, when in PHASES.items()
+    Fault(f"kill -9 of the workflow, {name}", PHASES[name], kill_9, outlives=name != "ship")
+    for name in ("ship", "server starts", "first run", "server stops", "between launches")
 ]
 STOPPED = [
-    Fault(f"Ctrl-C, {name}", when, ctrl_c, everything_stopped) for name, when in PHASES.items()
+    Fault(f"Ctrl-C, {name}", PHASES[name], ctrl_c, everything_stopped)
+    for name in ("ship", "server starts", "second run", "server stops")
 ]
 FAULTS = [
     *KILLED,

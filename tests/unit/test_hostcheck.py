@@ -84,7 +84,8 @@ def test_a_real_study_asks_for_its_engine(root: Path, monkeypatch: pytest.Monkey
     assert host.asked["workdir"] == "/root/work" and host.asked["setup"] == "/root/corex env.sh"
     assert host.asked["server"]["argv0"] == "python3"
     assert host.asked["server"]["modules"] == ["vllm", "torch"]
-    assert host.asked["telemetry"] == {"tool": "ixsmi", "argv": ["ixsmi"], "env": {}}
+    assert host.asked["telemetry"]["tool"] == "ixsmi"
+    assert host.asked["telemetry"]["argv"] == ["ixsmi"]
     assert host.asked["port"] == 8000 and host.asked["lock"] == "/tmp/decodelab.lock"
     assert out.sets == {"A": "b"} and out.failed
     assert [r["check"] for r in out.rows] == ["reachable", "setup", "import vllm"]
