@@ -247,7 +247,7 @@ class HostCheck:
         for record in self._live():
             marks = [record["mark"], record["mark"] + beside.SUFFIX]
             log_id = tuple(record["log_id"]) if record.get("log_id") else None
-            for proc in keeper_link.find_leftovers(marks, log_id, record, []):
+            for proc in keeper_link.find_leftovers(marks, log_id, record):
                 found[proc.pid] = proc
         if not found:
             return Row("ok", "none")

@@ -174,7 +174,7 @@ class Keeper:
 
     def marked(self) -> List[procs.Proc]:
         """Who carries our marks, with whatever they have forked."""
-        found = procs.marked([self.spec["mark"]], self.log_id)
+        found = list(procs.marked([self.spec["mark"]], self.log_id))
         below = [pid for one in found for pid in procs.descendants(one)]
         return procs.living(dict.fromkeys(found + below))
 

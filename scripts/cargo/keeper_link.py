@@ -13,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import time
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set
 
 from cargo import autogroup, beside, procs, whole
 
@@ -168,10 +168,14 @@ class KeeperLink:
         members = whole.read_json(self.live)
         log_id = procs.file_id(self.log)
 
-        def find() -> List[procs.Proc]:
-            return find_leftovers([self.mark], log_id, members, adopted_children())
+        def find() -> Iterator[procs.Proc]:
+            return find_leftovers([self.mark], log_id, members, adopted_children)
 
-        killed, left = procs.kill_until_gone(find, self._reap_adopted, KILL_DEADLINE_S)
+        def quick() -> Iterator[procs.Proc]:
+            return find_newest([self.mark], log_id, adopted_children)
+
+        hurry = quick if self.lost or adopted_children() else None
+        killed, left = procs.kill_until_gone(find, self._reap_adopted, KILL_DEADLINE_S, hurry)
         return killed, sorted(proc.pid for proc in left)
 
     def _reap_adopted(self) -> None:
@@ -190,17 +194,41 @@ def adopted_children() -> List[int]:
 
 
 def find_leftovers(
-    marks: List[str], log_id: Any, members: Optional[Dict[str, Any]], adopted: List[int]
-) -> List[procs.Proc]:
-    """Processes of a server without a keeper: by mark, by log file, by the recorded members (pid +
-    start time, same boot), and everything below them."""
-    roots = procs.marked(marks, log_id) + adopted
+    marks: List[str],
+    log_id: Any,
+    members: Optional[Dict[str, Any]],
+    adopted: Callable[[], List[int]] = list,
+) -> Iterator[procs.Proc]:
+    """Processes of a server without a keeper, each as it is found: the recorded members (pid +
+    start time, same boot), who was adopted, who carries the mark or the log; and all below them."""
+    seen: Set[int] = {os.getpid()}
     if members is not None and members.get("boot_id") == procs.boot_id():
         recorded = [procs.Proc(*pair) for pair in members.get("members", [])]
-        roots += [proc.pid for proc in recorded if procs.alive(proc)]
-    below = [pid for root in roots for pid in procs.descendants(root)]
-    me = os.getpid()
-    return procs.living(pid for pid in dict.fromkeys(roots + below) if pid != me)
+        for proc in recorded:
+            if procs.alive(proc):
+                yield from _with_below(proc.pid, seen)
+    for pid in procs.marked(marks, log_id):
+        yield from _with_below(pid, seen)
+    for pid in adopted():  # last, so that it is true when it is used
+        yield from _with_below(pid, seen)
+
+
+def find_newest(
+    marks: List[str], log_id: Any, adopted: Callable[[], List[int]] = list
+) -> Iterator[procs.Proc]:
+    """The same in a millisecond, for those who are gone before a whole look ends."""
+    seen: Set[int] = {os.getpid()}
+    for pid in adopted():
+        yield from _with_below(pid, seen)
+    for pid in procs.marked(marks, log_id, procs.newest()):
+        yield from _with_below(pid, seen)
+
+
+def _with_below(pid: int, seen: Set[int]) -> Iterator[procs.Proc]:
+    for one in [pid, *procs.descendants(pid)]:  # known before the first of them is killed
+        if one not in seen:
+            seen.add(one)
+            yield from procs.living([one])
 
 
 def clean_after_dead_agent(live: str) -> "tuple[int, List[int]]":
@@ -219,10 +247,13 @@ def clean_after_dead_agent(live: str) -> "tuple[int, List[int]]":
     marks = [record["mark"], record["mark"] + beside.SUFFIX]
     log_id = tuple(record["log_id"]) if record.get("log_id") else None
 
-    def find() -> List[procs.Proc]:
-        return find_leftovers(marks, log_id, record, [])
+    def find() -> Iterator[procs.Proc]:
+        return find_leftovers(marks, log_id, record)
 
-    killed, left = procs.kill_until_gone(find, lambda: None, KILL_DEADLINE_S)
+    def quick() -> Iterator[procs.Proc]:
+        return find_newest(marks, log_id)
+
+    killed, left = procs.kill_until_gone(find, lambda: None, KILL_DEADLINE_S, quick)
     if not left:
         shutil.rmtree(str(record.get("cwd")), ignore_errors=True)
         with contextlib.suppress(OSError):

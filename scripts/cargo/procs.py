@@ -10,10 +10,12 @@ import os
 import signal
 import sys
 import time
-from typing import Callable, Iterable, List, NamedTuple, Optional, Set, Tuple
+from typing import Callable, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 MARK_ENV = "DECODELAB_MARK"
 PYTHON = [sys.executable, "-X", "utf8"]  # for our own children: paths are UTF-8 in any locale
+NEWEST = 64
+QUIET_S = 0.3
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -158,18 +160,30 @@ def living(pids: Iterable[int]) -> List[Proc]:
     return [proc for proc in procs if proc is not None]
 
 
-def marked(marks: Iterable[str], log: Optional[Tuple[int, int]]) -> List[int]:
-    """Pids whose environment has one of the marks, or whose stdout/stderr is the log (dev, ino).
+def newest(count: int = NEWEST) -> List[int]:
+    """The pids that were given out last. One that forks and ends all the time is never seen by a
+    walk through all of /proc, which takes longer than it lives; it is among these."""
+    try:
+        with open("/proc/loadavg", encoding="ascii") as f:
+            last = int(f.read().split()[-1])
+    except (OSError, ValueError, IndexError):
+        return []
+    return list(range(last, max(1, last - count), -1))
+
+
+def marked(
+    marks: Iterable[str], log: Optional[Tuple[int, int]], among: Optional[List[int]] = None
+) -> Iterator[int]:
+    """Pids whose environment has one of the marks, or whose stdout/stderr is the log (dev, ino);
+    each as it is found.
 
     Some engines erase their environment (setproctitle), so neither mark is enough alone.
     """
     wanted = [("%s=%s" % (MARK_ENV, mark)).encode() for mark in marks]
     me = os.getpid()
-    return [
-        pid
-        for pid in all_pids()
-        if pid != me and (_has_mark(pid, wanted) or (log is not None and _writes_to(pid, log)))
-    ]
+    for pid in all_pids() if among is None else among:
+        if pid != me and (_has_mark(pid, wanted) or (log is not None and _writes_to(pid, log))):
+            yield pid
 
 
 def _has_mark(pid: int, wanted: List[bytes]) -> bool:
@@ -204,31 +218,59 @@ def file_id(path: str) -> Optional[Tuple[int, int]]:
 
 
 def kill_until_gone(
-    find: Callable[[], List[Proc]], reap: Callable[[], None], deadline_s: float
+    find: Callable[[], Iterable[Proc]],
+    reap: Callable[[], None],
+    deadline_s: float,
+    quick: Optional[Callable[[], Iterable[Proc]]] = None,
 ) -> Tuple[int, List[Proc]]:
-    """KILL whatever `find` returns until it finds nothing three times in a row.
+    """KILL whatever `find` returns, as it returns it, until it finds nothing three times in a row.
 
-    One walk is never enough: processes fork while we look. Returns (how many killed, who is left).
+    One walk is never enough: processes fork while we look. Where there is no tree to walk, whole
+    looks are too slow for some; `quick` must have found nothing for a while as well.
+    Returns (how many killed, who is left).
     """
     end = time.monotonic() + deadline_s
     killed: Set[Proc] = set()
     quiet = 0
     while True:
-        found = find()
+        found = _kill_each(find(), killed)
         reap()
+        if quick is not None:
+            found += _kill_quick_ones(quick, reap, killed, end)
         if not found:
             quiet += 1
-            if quiet >= 3:
+            if quiet >= (3 if quick is None else 1):
                 return len(killed), []
             time.sleep(0.005)
             continue
         quiet = 0
         if time.monotonic() > end:
-            return len(killed), found
-        for proc in found:
-            if send(proc, signal.SIGKILL):
-                killed.add(proc)
+            return len(killed), [proc for proc in dict.fromkeys(found) if alive(proc)]
         time.sleep(0.01)
+
+
+def _kill_each(found: Iterable[Proc], killed: Set[Proc]) -> List[Proc]:
+    met = []
+    for proc in found:
+        met.append(proc)
+        if send(proc, signal.SIGKILL):
+            killed.add(proc)
+    return met
+
+
+def _kill_quick_ones(
+    quick: Callable[[], Iterable[Proc]], reap: Callable[[], None], killed: Set[Proc], end: float
+) -> List[Proc]:
+    met: List[Proc] = []
+    quiet_from = time.monotonic()
+    while time.monotonic() - quiet_from < QUIET_S and time.monotonic() < end:
+        found = _kill_each(quick(), killed)
+        reap()
+        if found:
+            met += found
+            quiet_from = time.monotonic()
+        time.sleep(0.002)
+    return met
 
 
 def describe(pid: int) -> dict:

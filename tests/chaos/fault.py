@@ -35,6 +35,7 @@ class Fault:
     calls: int = 1  # how many more may be needed
     outlives: bool = False  # the queue goes on alone: the next call starts nothing
     invalid: int = 0  # runs that are kept as what they are: spoilt by the server
+    unclear: tuple[str, ...] = UNCLEAR
     size: Size = field(default_factory=Size)
 
 
@@ -70,7 +71,7 @@ def try_fault(fault: Fault, world: World) -> Row:
         assert len(world.witness.all("start_begin")) == starts, "something was started again"
     for words in fault.says if call.end() else ():
         assert words in call.text, f"not told: {words!r}\n{call.text[-5000:]}"
-    return judge(fault.name, world, seconds, fault.invalid)
+    return judge(fault.name, world, seconds, fault.invalid, fault.unclear)
 
 
 def _complete(fault: Fault, world: World, call: Calling) -> None:
@@ -84,7 +85,9 @@ def _complete(fault: Fault, world: World, call: Calling) -> None:
     assert call.end() == 0, f"no call ended well:\n{world.text[-6000:]}"
 
 
-def judge(name: str, world: World, seconds: float, invalid: int = 0) -> Row:
+def judge(
+    name: str, world: World, seconds: float, invalid: int = 0, unclear: tuple[str, ...] = UNCLEAR
+) -> Row:
     left = world.until_idle(30)
     world.witness.look()
     found = f"{len(world.found())}/{len(world.wanted())}"
@@ -99,6 +102,6 @@ def judge(name: str, world: World, seconds: float, invalid: int = 0) -> Row:
     assert not world.lost(), f"lost: {world.lost()}\n{said}"
     assert not world.twice(), f"measured twice: {world.twice()}\n{said}"
     assert all(b.poll() is None for b in world.bystanders), f"a bystander was killed\n{said}"
-    for words in UNCLEAR:
+    for words in unclear:
         assert words not in world.text, f"unclear words: {words}\n{said}"
     return row

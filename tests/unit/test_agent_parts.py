@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cargo import identity, keeper, ports, procs, server_http
+from cargo import identity, keeper, keeper_link, ports, procs, server_http
 from cargo.host_lock import HostLock
 from cargo.server_env import LaunchEnv
 from cargo.server_start import LogReader, word_after
@@ -34,10 +34,10 @@ def test_marks_find_by_environment_and_by_log(
     sleeper: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     log = procs.file_id(str(tmp_path / "log"))
-    assert procs.marked(["mark-1"], None) == [sleeper.pid]
-    assert procs.marked(["mark"], None) == []  # a prefix is another mark
-    assert procs.marked(["other"], log) == [sleeper.pid]
-    assert procs.marked([], procs.file_id(str(tmp_path))) == []
+    assert list(procs.marked(["mark-1"], None)) == [sleeper.pid]
+    assert list(procs.marked(["mark"], None)) == []  # a prefix is another mark
+    assert list(procs.marked(["other"], log)) == [sleeper.pid]
+    assert list(procs.marked([], procs.file_id(str(tmp_path)))) == []
 
 
 def test_children_with_and_without_the_kernels_list(sleeper: subprocess.Popen[bytes]) -> None:
@@ -53,6 +53,39 @@ def test_kill_until_gone(sleeper: subprocess.Popen[bytes]) -> None:
     killed, left = procs.kill_until_gone(find, lambda: None, 5.0)
     assert (killed, left) == (1, []) and sleeper.wait() == -signal.SIGKILL
     assert procs.identify(sleeper.pid) is None
+
+
+def test_one_that_forks_all_the_time_is_caught(tmp_path: Path) -> None:
+    """It is another process every 20 ms, in another session, and nobody's child that we know."""
+    code = """
+import os, time
+while True:
+    time.sleep(0.02)
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+"""
+    env = {procs.MARK_ENV: "artist-1"}
+    first = subprocess.Popen([sys.executable, "-S", "-c", code], env=env)
+    first.wait()
+
+    def find() -> Iterator[procs.Proc]:
+        return keeper_link.find_leftovers(["artist-1"], None, None)
+
+    def quick() -> Iterator[procs.Proc]:
+        return keeper_link.find_newest(["artist-1"], None)
+
+    killed, left = procs.kill_until_gone(find, lambda: None, 20.0, quick)
+    assert killed >= 1 and left == []
+    for _ in range(200):
+        assert list(quick()) == []
+
+
+def test_the_newest_pids() -> None:
+    child = subprocess.Popen(["/bin/sleep", "60"])
+    assert child.pid in procs.newest(1000)
+    child.kill()
+    child.wait()
 
 
 def test_who_owns_a_port() -> None:
