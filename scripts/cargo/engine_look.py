@@ -20,6 +20,7 @@ from cargo import identity
 
 IMPORT_S = 180.0
 TOOL_S = 20.0
+OUTPUT_CHARS = 200_000
 MARK = "decodelab-found:"
 Said = Tuple[str, str, Optional[str]]
 
@@ -85,22 +86,26 @@ def _import_todo(python: str, name: str, err: str) -> str:
     return "run `%s -c 'import %s'` there and read its words" % (python, name)
 
 
-def tool(argv: List[str], env: Dict[str, str]) -> Said:
+def tool(argv: List[str], env: Dict[str, str]) -> Tuple[Said, str]:
+    """What is to be said of the SMI tool, and what it printed."""
     path = shutil.which(argv[0], path=env.get("PATH"))
     todo = "install it, add its folder to PATH in the setup script, or set hosts.<name>.telemetry"
     if path is None:
-        return "fail", "%s: not found" % argv[0], todo
+        return ("fail", "%s: not found" % argv[0], todo), ""
     done = run([path, *argv[1:]], env, TOOL_S)
     if done.code is None:
-        return "fail", "%s: no answer within %g s" % (path, TOOL_S), "look at the driver"
+        return ("fail", "%s: no answer within %g s" % (path, TOOL_S), "look at the driver"), ""
     if done.code != 0:
-        return "fail", "%s: exit code %s: %s" % (path, done.code, _last_words(done)), todo
+        words = "%s: exit code %s: %s" % (path, done.code, _last_words(done))
+        return ("fail", words, todo), done.out
     said = [line.strip() for line in done.out.splitlines() if line.strip()]
     found = "%s: %s" % (path, said[0][:200] if said else "no output")
     fields = _query_fields(path, argv[1:], env)
     if fields:
         found += "; %d query fields" % fields
-    return ("ok", found, None) if said else ("warn", found, "call it by hand: it says nothing")
+    if not said:
+        return ("warn", found, "call it by hand: it says nothing"), ""
+    return ("ok", found, None), done.out[:OUTPUT_CHARS]
 
 
 def _query_fields(path: str, words: List[str], env: Dict[str, str]) -> int:

@@ -4,7 +4,7 @@
                                "telemetry": {"tool", "argv", "env"}, "port", "lock", "owner"}
 
 Out: one JSON list of rows {"check", "state": "ok"|"warn"|"fail", "found": words, "todo": words or
-null}: python, workdir, setup, `import NAME` for each module, telemetry, port, lock, leftovers,
+null}; that of the setup has "set" (names and values), that of telemetry "out" (raw text): python, workdir, setup, `import NAME` for each module, telemetry, port, lock, leftovers,
 agent. All looks run side by side, each with a deadline: one that hangs or breaks hides no other.
 """
 
@@ -50,6 +50,9 @@ class Row(NamedTuple):
     state: str
     found: str
     todo: Optional[str] = None
+    more: Optional[Dict[str, Any]] = (
+        None  # for the asker: what the setup sets, what the tool printed
+    )
 
 
 class Look(threading.Thread):
@@ -72,7 +75,8 @@ class Look(threading.Thread):
         self.join(max(0.0, begin + self.deadline_s - time.monotonic()))
         words = "no answer within %g s" % self.deadline_s
         row = self.row or Row("fail", words, "look at the host: something there hangs")
-        return {"check": self.check_name, "state": row.state, "found": row.found, "todo": row.todo}
+        told = {"check": self.check_name, "state": row.state, "found": row.found, "todo": row.todo}
+        return dict(told, **(row.more or {}))
 
 
 class HostCheck:
@@ -153,7 +157,8 @@ class HostCheck:
             return Row("ok", "none")
         names = ", ".join(record["set"]) or "nothing"
         gone = ("; unsets " + ", ".join(record["unset"])) if record["unset"] else ""
-        return Row("ok", "%s sets %s%s" % (record["path"], names, gone))
+        found = "%s sets %s%s" % (record["path"], names, gone)
+        return Row("ok", found, more={"set": record["set"]})
 
     def _env(self, more: Optional[Dict[str, Any]]) -> Optional[Dict[str, str]]:
         """The setup's environment and a layer on it; None when the setup failed."""
@@ -174,7 +179,8 @@ class HostCheck:
         env = self._env(self.telemetry.get("env"))
         if env is None:
             return Row("fail", "not tried, since the setup failed", "see setup")
-        return Row(*engine_look.tool(list(self.telemetry["argv"]), env))
+        said, out = engine_look.tool(list(self.telemetry["argv"]), env)
+        return Row(*said, more={"out": out})
 
     # ------------------------------------------------------------------ who else is here
     def port(self) -> Row:

@@ -66,16 +66,20 @@ def submit_orders(store: Store, batch: Dict[str, Any]) -> Dict[str, Any]:
     """Under the lock: put the batch into the queue. Idempotent by launch.
 
     The owner's own pending orders become the batch, in its order; other owners' orders stay and
-    come first. Launches that run, are finished, or belong to another owner are left as they are.
+    come first. Launches that run, are finished, or belong to another owner are left as they are;
+    so are those that another job of the same call (session) has ordered.
     """
     store.apply_stop()  # a stop that was asked for before this batch must not swallow it
     owner, orders = str(batch.get("owner", "")), batch.get("orders", [])
     current = (store.agent_alive() or {}).get("current")
-    others, mine = {}, []
+    session = next((order.get("session") for order in orders), None)
+    others, mine, siblings = {}, [], set()
     for item in store.queued():
         order = store.order(item) or {}
         if order.get("owner") == owner and item.launch != current:
             mine.append(item.launch)
+            if session and order.get("session") == session:
+                siblings.add(item.launch)
         else:
             others[item.launch] = order
     already: Dict[str, str] = {}
@@ -89,9 +93,8 @@ def submit_orders(store: Store, batch: Dict[str, Any]) -> Dict[str, Any]:
         elif launch not in {o["launch"] for o in wanted}:
             wanted.append(_stamped(order, owner, batch))
     names = [order["launch"] for order in wanted]
-    dropped = (
-        [launch for launch in mine if launch not in names] if batch.get("replace", True) else []
-    )
+    gone = [launch for launch in mine if launch not in names and launch not in siblings]
+    dropped = gone if batch.get("replace", True) else []
     kept = [launch for launch in mine if launch in names]
     in_order = kept == names[: len(kept)]
     in_place = {item.launch: item.path for item in store.queued() if item.launch in kept}

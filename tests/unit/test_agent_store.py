@@ -222,3 +222,17 @@ def test_a_process_is_never_confused_with_a_later_one() -> None:
     assert not procs.alive(procs.Proc(me.pid, me.start_time + 1))
     assert procs.send(procs.Proc(os.getppid(), 1), 9) is False  # our parent survives this line
     assert queue_store.DIGEST.match("0" * 16) and not queue_store.DIGEST.match("0" * 17)
+
+
+def test_jobs_of_one_call_do_not_drop_each_others_orders(store: Store) -> None:
+    """Whatever resources the user gives Snakemake, two jobs of a host may hand over at once."""
+
+    def batch(session: str, *numbers: int) -> dict[str, Any]:
+        orders = [{**order(n), "session": session} for n in numbers]
+        return {"owner": "me", "orders": orders, "replace": True}
+
+    submit_orders(store, batch("a", 1, 2, 3))
+    assert submit_orders(store, batch("a", 2, 3))["dropped"] == []
+    assert submit_orders(store, batch("a", 3))["dropped"] == []
+    assert queue(store) == [1, 2, 3]
+    assert submit_orders(store, batch("b", 2))["dropped"] == [f"{n:016x}" for n in (1, 3)]
