@@ -4,8 +4,9 @@
                                "telemetry": {"tool", "argv", "env"}, "port", "lock", "owner"}
 
 Out: one JSON list of rows {"check", "state": "ok"|"warn"|"fail", "found": words, "todo": words or
-null}; that of the setup has "set" (names and values), that of telemetry "out" (raw text): python, workdir, setup, `import NAME` for each module, telemetry, port, lock, leftovers,
-agent. All looks run side by side, each with a deadline: one that hangs or breaks hides no other.
+null}: python, workdir, setup, `import NAME` for each module, telemetry, port, lock, leftovers,
+agent. The setup's row has "set" (names and values), that of telemetry "out" (what the tool
+printed). All looks run side by side, each with a deadline: one that hangs or breaks hides no other.
 """
 
 from __future__ import annotations
