@@ -153,7 +153,7 @@ def _carry_out(trial: Trial, host: Host, own: Store, root: Path) -> None:
     digest_of_trial = trial.launch["digest"]
     state = client.status(digest_of_trial)
     if state["launch"]["state"] == "finished":  # of an earlier test, whose end nobody saw
-        client.forget(digest_of_trial)
+        client.forget(digest_of_trial, purge=True)
     elif state["agent"]["alive"] and state.get("current") != digest_of_trial:
         ahead = len(state["queue"]) + bool(state.get("current"))
         progress.say(f"the host is at work; the test waits for {ahead} launches in its queue")
@@ -165,13 +165,13 @@ def _carry_out(trial: Trial, host: Host, own: Store, root: Path) -> None:
         follower.hand_over([order], orders.host_lock(study, trial.planned))
         follower.wait(orders.patience_s([order]))
     except LaunchFailed:
-        client.forget(digest_of_trial)
+        client.forget(digest_of_trial, purge=True)
         raise
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         progress.say("stopping the server")
         client.stop(trial.owner, wait_s=float(order["limits"]["stop_grace_s"]) + 30)
-        client.forget(digest_of_trial)
+        client.forget(digest_of_trial, purge=True)
         raise
 
 

@@ -185,10 +185,12 @@ def after_dead_agent(store: Store, owner: Optional[str]) -> Dict[str, Any]:
     return {"stopped": not left, "agent": "gone", "left": left}
 
 
-def forget(store: Store, launch: str) -> Dict[str, Any]:
+def forget(store: Store, launch: str, purge: bool) -> Dict[str, Any]:
+    """Its owner has what it measured; `purge`: it is to be carried out anew."""
     with store.locked():
         current = (store.agent_alive() or {}).get("current")
-        return {"forgotten": launch != current and store.forget(launch)}
+        do = store.purge if purge else store.forget
+        return {"forgotten": launch != current and do(launch)}
 
 
 # ---------------------------------------------------------------------- the loop
@@ -225,6 +227,8 @@ def parse(argv: Optional[List[str]]) -> argparse.Namespace:
         sub.add_argument("--workdir", required=True)
         if name in ("status", "forget"):
             sub.add_argument("--launch", required=name == "forget", help="16 hex digits")
+        if name == "forget":
+            sub.add_argument("--purge", action="store_true", help="remove it, to carry it out anew")
         if name == "stop":
             sub.add_argument("--drain", action="store_true", help="let the current launch finish")
             sub.add_argument("--wait", type=float, default=0.0, metavar="S")
@@ -246,7 +250,7 @@ def answer(args: argparse.Namespace) -> Dict[str, Any]:
     if args.command == "stop":
         return stop(store, args.drain, args.wait, args.owner)
     if args.command == "forget":
-        return forget(store, args.launch)
+        return forget(store, args.launch, args.purge)
     return work(store)
 
 

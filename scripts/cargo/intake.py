@@ -69,6 +69,7 @@ def submit_orders(store: Store, batch: Dict[str, Any]) -> Dict[str, Any]:
     come first. Launches that run, are finished, or belong to another owner are left as they are;
     so are those that another job of the same call (session) has ordered.
     """
+    store.sweep_forgotten()
     store.apply_stop()  # a stop that was asked for before this batch must not swallow it
     owner, orders = str(batch.get("owner", "")), batch.get("orders", [])
     current = (store.agent_alive() or {}).get("current")

@@ -26,6 +26,8 @@ OUTCOME_SCHEMA = "decodelab.outcome/1"
 DIGEST = re.compile(r"[0-9a-f]{16}\Z")
 QUEUED = re.compile(r"(\d{6,})-([0-9a-f]{16})\.json\Z")
 LOCK_WAIT_S = 30.0
+FORGOTTEN = "forgotten"
+FORGOTTEN_FOR_S = 24 * 3600.0
 
 
 class StoreError(Exception):
@@ -243,7 +245,9 @@ class Store:
         return [
             n
             for n in names
-            if DIGEST.match(n) and os.path.exists(self.at("done", n, "outcome.json"))
+            if DIGEST.match(n)
+            and os.path.exists(self.at("done", n, "outcome.json"))
+            and not self.is_forgotten(n)
         ]
 
     def finished_runs(self, launch: str) -> Dict[str, Dict[str, Any]]:
@@ -340,6 +344,24 @@ class Store:
         return self.order_of(launch).get("session")
 
     def forget(self, launch: str) -> bool:
+        """Its owner has fetched it. It stays for a day, since another checkout of the same study may
+        wait for the same launch."""
+        if self.outcome(launch) is None:
+            return False
+        whole.write(os.path.join(self.launch_dir(launch), FORGOTTEN), b"", durable=False)
+        return True
+
+    def is_forgotten(self, launch: str) -> bool:
+        return os.path.exists(os.path.join(self.launch_dir(launch), FORGOTTEN))
+
+    def sweep_forgotten(self) -> None:
+        for name in os.listdir(self.at("done")):
+            with contextlib.suppress(OSError):
+                age_s = time.time() - os.stat(self.at("done", name, FORGOTTEN)).st_mtime
+                if abs(age_s) > FORGOTTEN_FOR_S:
+                    self.purge(name)
+
+    def purge(self, launch: str) -> bool:
         """Remove a finished launch; renamed first, so that nobody sees it half removed."""
         if self.outcome(launch) is None:
             return False

@@ -86,8 +86,15 @@ class AgentClient:
             options += ["--wait", str(wait_s)]
         return self._call(["stop", *options], timeout_s=wait_s + 60)
 
-    def forget(self, launch: str) -> None:
-        self._call(["forget", "--launch", launch])
+    def forget(self, launch: str, *, purge: bool = False) -> None:
+        """We have what the launch measured. With `purge` it may be ordered anew; else the host keeps it
+        for a day, for another checkout that waits for the same launch.
+        """
+        self._call(["forget", "--launch", launch, *(["--purge"] if purge else [])])
+
+    def lives(self, pid: int) -> bool:
+        """Whether there is such a process: a cheap look between two answers of the agent itself."""
+        return bool(self.host.tail(f"/proc/{pid}/stat", 0))
 
     def events(self, launch: str, offset: int) -> tuple[list[dict[str, Any]], int]:
         """The launch's events from a byte offset on, and the next offset. A half-written last line waits."""

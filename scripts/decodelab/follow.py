@@ -19,6 +19,7 @@ from decodelab.progress import Progress
 from decodelab.store import Store
 
 STATUS_EVERY_POLLS = 20  # the agent's own answer costs the host a start of Python
+LOOK_EVERY_POLLS = 5  # whether its process is there costs nothing
 NOT_FINAL = ("invalid", "stopped")
 
 
@@ -43,6 +44,7 @@ class Follower:
         self.progress, self.session = progress, session
         self.drain = False  # asked for, by a signal: finish this launch, drop the rest
         self._drained = False
+        self._agent: int | None = None  # its pid, by its last answer
         self._offset = 0
 
     def settle_earlier(self, *, retry: bool) -> bool:
@@ -58,8 +60,9 @@ class Follower:
             failed = outcome["status"] in NOT_FINAL
             if failed and mine:
                 raise LaunchFailed(_why(outcome))
-            self.client.forget(self.digest)
-            return not failed and (mine or not retry)
+            again = failed or (retry and not mine)
+            self.client.forget(self.digest, purge=again)
+            return not again
         halted = state.get("halted") or {}
         if self.session and halted.get("session") == self.session:
             raise LaunchFailed(
@@ -86,7 +89,8 @@ class Follower:
             self._drain_if_asked()
             if self._pass_on_events():
                 break
-            if polls % STATUS_EVERY_POLLS == 0 and self._finished_or_lost():
+            gone = polls % LOOK_EVERY_POLLS == 0 and self._agent_is_gone()
+            if (gone or polls % STATUS_EVERY_POLLS == 0) and self._finished_or_lost():
                 break
             polls += 1
             time.sleep(host.poll_s)
@@ -134,8 +138,12 @@ class Follower:
             self.fetch()
         return any(e["event"] == "launch_end" for e in events)
 
+    def _agent_is_gone(self) -> bool:
+        return self._agent is not None and not self.client.lives(self._agent)
+
     def _finished_or_lost(self) -> bool:
         state = self.client.status(self.digest)
+        self._agent = state["agent"].get("pid")
         if state["launch"]["state"] == "finished":
             return True
         if state["launch"]["state"] == "unknown":

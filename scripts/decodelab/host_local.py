@@ -71,7 +71,10 @@ class LocalHost:
             with open(path, "rb") as f:
                 f.seek(offset)
                 return f.read()
-        except FileNotFoundError:
+        except (
+            FileNotFoundError,
+            ProcessLookupError,
+        ):  # the latter in /proc, of one that just ended
             return b""
 
     def ship(self, folder: Path, target: str) -> None:

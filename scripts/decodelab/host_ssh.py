@@ -144,6 +144,11 @@ class SshHost:
             finally:
                 shutil.rmtree(unpacked, ignore_errors=True)
 
+    @property
+    def reached(self) -> bool:
+        """Whether the host let us in at least once: what is lost then is the line, not a mistake."""
+        return self._link.reached
+
     def close(self) -> None:
         self._link.close()
 

@@ -48,6 +48,7 @@ class SshLink:
         self.beat_s, self.silence_s = beat_s, silence_s
         self._opening = threading.Lock()
         self._chain: Chain | None = None
+        self._reached = False
 
     def run(self, command: str, stdin: bytes, timeout_s: float) -> Result:
         """Run one shell command to its end, at most `timeout_s`; its whole output in memory."""
@@ -66,6 +67,11 @@ class SshLink:
         exit_code, err = self._do(_Job(command, stdin, sink, late_s=None, idle_s=idle_s))
         return Result(exit_code, b"", err)
 
+    @property
+    def reached(self) -> bool:
+        """Whether the host let us in at least once."""
+        return self._reached
+
     def close(self) -> None:
         chain, self._chain = self._chain, None
         if chain is not None:
@@ -82,6 +88,7 @@ class SshLink:
         with self._opening:
             if self._chain is None or self._chain.dead:
                 self._chain = Chain(self.name, self.hops, self.beat_s, self.silence_s)
+                self._reached = True
             return self._chain
 
 

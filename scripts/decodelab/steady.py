@@ -43,7 +43,7 @@ class SteadyHost:
         """
         if self._patience_s is not None:
             return self._patience_s
-        return PATIENCE_S if self._reached else 0.0
+        return PATIENCE_S if self._reached or getattr(self.host, "reached", False) else 0.0
 
     @patience_s.setter
     def patience_s(self, value: float) -> None:
@@ -91,7 +91,10 @@ class SteadyHost:
             if self._since is not None:
                 return
             self._since = time.monotonic()
-        self.on_trouble(f"{error}\nTrying again for {_span(left_s)}.")
+        words = str(error).partition("\nHint: ")[0]  # it says to call again, which we do
+        self.on_trouble(
+            f"{words}\nWhat runs on the host goes on. Trying again for {_span(left_s)}."
+        )
 
     def _got_through(self) -> None:
         with self._lock:
@@ -102,7 +105,9 @@ class SteadyHost:
 
 
 def _span(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def _tell(text: str) -> None:

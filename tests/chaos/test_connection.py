@@ -55,15 +55,18 @@ def sessions_resumed(world: World) -> None:
     world.machine.sshd.resume()
 
 
-# A host that was never reached in a call is rather a mistake than a trouble: told at once.
-EARLY = {"login": connected, "ship": shipping}
+# A host that never let us in is rather a mistake than a trouble: told at once.
+EARLY: dict[str, tuple[Callable[[World], None], bool | None]] = {
+    "login": (connected, None),
+    "ship": (shipping, True),
+}
 LATER = {name: when for name, when in PHASES.items() if name not in (*EARLY, "second run")}
-LOST = ("connection was lost", "Hint")
+LOST = ("connection was lost",)
 
 ON_SSHD = [
     *(
-        Fault(f"sessions killed, {name}", when, kill_sessions, survives=None, says=LOST)
-        for name, when in EARLY.items()
+        Fault(f"sessions killed, {name}", when, kill_sessions, survives=survives, says=LOST)
+        for name, (when, survives) in EARLY.items()
     ),
     *(
         Fault(f"sessions killed, {name}", when, kill_sessions, survives=True)

@@ -120,7 +120,7 @@ def test_a_disk_that_fills_up_during_a_launch(small: Lab, phase: str) -> None:
     assert halted and "no space left" in halted["reason"].lower()
     assert small.outcome(2) is None
     filler.unlink()
-    small.call("forget", "--launch", digest(1))
+    small.call("forget", "--launch", digest(1), "--purge")
     small.submit(order, later)
     small.until_idle()
     for number in (1, 2):

@@ -74,6 +74,10 @@ def test_two_launches_of_two_runs(lab: Lab) -> None:
     assert submitted_again["already"] == {digest(1): "finished"}
     assert lab.call("forget", "--launch", digest(1)) == {"forgotten": True}
     assert lab.status()["kept"] == [digest(2)]
+    # another checkout may wait for the same launch
+    assert lab.submit(first)["already"] == {digest(1): "finished"}
+    assert lab.call("forget", "--launch", digest(1), "--purge") == {"forgotten": True}
+    assert not lab.folder(1).exists()
 
 
 def check_capture(lab: Lab, run: str) -> None:

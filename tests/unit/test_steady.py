@@ -106,7 +106,7 @@ def test_a_loss_is_bridged_and_told_twice(lab: Any) -> None:
     assert host.tail("x", 1) == b"x 1"
     assert clock.pauses == [1, 2, 4, 8]
     assert told == [
-        "host far: the connection was lost.\nHint: see to the network.\nTrying again for 60 s.",
+        "host far: the connection was lost.\nWhat runs on the host goes on. Trying again for 60 s.",
         "host far: back after 15 s.",
     ]
 
