@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from decodelab import records, stats
+from decodelab import records, server_metrics, stats
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -49,9 +49,9 @@ def build(plan: Mapping[str, Any], folder: Path, root: Path) -> dict[str, list[s
     tables: dict[str, list[stats.Row]] = {name: [] for name in stats.COLUMNS}
     for run in records.load_runs(plan, folder, index):
         raw = run.entry.get("raw")
-        queue = records.queue_seconds(root / raw) if raw and (root / raw).is_dir() else None
+        server = server_metrics.deltas(root / raw) if raw else None
         tables["requests"].extend(stats.request_rows(run))
-        tables["runs"].append(stats.run_row(run, plan.get("targets") or {}, queue))
+        tables["runs"].append(stats.run_row(run, plan.get("targets") or {}, server))
         tables["telemetry"].extend(stats.telemetry_rows(run))
     source = plan.get("source")
     for entry in index["starts"]:

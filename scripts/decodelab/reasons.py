@@ -79,6 +79,14 @@ TEXTS: dict[str, tuple[str, str]] = {
         "samples were asked for and none could be read",
     ),
     "usage_and_events_disagree": ("usage 与事件数不一致", "usage and events disagree"),
+    "server_counted_more": (
+        "服务端统计的 token 多于本次运行的 usage：可能有别人同时使用该服务",
+        "the server counted more tokens than this run's usage: others may have used it meanwhile",
+    ),
+    "server_counted_less": (
+        "服务端统计的 token 少于本次运行的 usage",
+        "the server counted fewer tokens than this run's usage",
+    ),
     "telemetry_gap": ("遥测有空洞", "the telemetry has a gap"),
     "telemetry_does_not_cover": ("遥测没有覆盖整个运行", "the telemetry does not cover the run"),
     "marked_invalid": ("主机端标记为无效", "marked invalid by the host"),

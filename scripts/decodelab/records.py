@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,18 +87,27 @@ def load_run(
     folder: Path,
     captured: Mapping[str, Any] | None,
 ) -> Run:
-    path = folder / entry["file"]
-    data = _json(path)
-    wrong = record.problems(data)
-    if wrong:
-        raise UnreadableRecord(f"{path}: no run record: {'; '.join(wrong)}")
-    requests = [worked_out(request) for request in data["requests"] if not request.get("warmup")]
-    summary = record.summarise(requests, wall_s=telemetry.number(data["summary"].get("wall_s")))
-    run = Run(planned, entry, data, requests, summary)
+    run = make_run(planned, entry, read_record(folder / entry["file"]))
     if captured is not None and (folder / captured["file"]).is_file():
         run.capture = telemetry.read_capture(folder / captured["file"])
     judge_validity(run)
     return run
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    data = _json(path)
+    wrong = record.problems(data)
+    if wrong:
+        raise UnreadableRecord(f"{path}: no run record: {'; '.join(wrong)}")
+    whole: dict[str, Any] = data
+    return whole
+
+
+def make_run(planned: Mapping[str, Any], entry: Mapping[str, Any], data: Mapping[str, Any]) -> Run:
+    """The run with its figures worked out, not yet judged."""
+    requests = [worked_out(request) for request in data["requests"] if not request.get("warmup")]
+    summary = record.summarise(requests, wall_s=telemetry.number(data["summary"].get("wall_s")))
+    return Run(planned, entry, data, requests, summary)
 
 
 def worked_out(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -210,36 +218,6 @@ def zero_of(run: Run) -> float | None:
     if base is None:
         return None if monotonic else 0.0
     return base if monotonic else None
-
-
-_SAMPLE = re.compile(
-    r"^(vllm:request_queue_time_seconds_(?:sum|count))(?:\{[^}]*\})?\s+([-+.\deE]+)\s*$", re.M
-)
-
-
-def queue_seconds(folder: Path) -> float | None:
-    """Mean time in the server's queue over the run, from vLLM's histogram before and after."""
-    before, after = (_queue_totals(folder / f"metrics_{when}.txt") for when in ("before", "after"))
-    if before is None or after is None:
-        return None
-    count = after[1] - before[1]
-    seconds = after[0] - before[0]
-    return seconds / count if count > 0 and seconds >= 0 else None
-
-
-def _queue_totals(path: Path) -> tuple[float, float] | None:
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    totals: dict[str, float] = {}
-    for name, value in _SAMPLE.findall(text):
-        key = name.rsplit("_", 1)[1]
-        try:
-            totals[key] = totals.get(key, 0.0) + float(value)
-        except ValueError:
-            return None
-    return (totals["sum"], totals["count"]) if {"sum", "count"} <= totals.keys() else None
 
 
 def _json(path: Path) -> Any:

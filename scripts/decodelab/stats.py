@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cargo import record
-from decodelab import records, startlog, telemetry, telemetry_window
+from decodelab import records, server_metrics, startlog, telemetry, telemetry_window
 
 
 class Column(NamedTuple):
@@ -25,6 +25,30 @@ PERCENTILED = ("ttft_s", "e2e_s", "decode_tps", "decode_rate", "e2e_tps", "tpot_
 ADJUSTED = (("ttft_s", 90), ("e2e_tps", 10), ("decode_tps", 10))
 RATES = ("decode_tps", "decode_rate", "e2e_tps", "input_tps")
 _UNITS = {**{name: f.unit for name, f in record.REQUEST_FIELDS.items()}, "itl_s": "s"}
+
+# What the server itself counted between the two looks at /metrics, warm-up requests included; see
+# `server_metrics` for its names of each engine era.
+SERVER = {
+    "queue_s": Column(
+        "s", "mean time in the server's queue: its own histogram over the run, warm-up included"
+    ),
+    "server_ttft_s": Column(
+        "s", "mean time to first token that the server saw, from its histogram"
+    ),
+    "server_itl_s": Column(
+        "s",
+        "mean time between outputs of a sequence that the server saw; V0: a multi-step burst "
+        "is one output",
+    ),
+    "server_prompt_tokens": Column("tokens", "prompt tokens that the server counted"),
+    "server_generation_tokens": Column("tokens", "output tokens that the server counted"),
+    "server_preemptions": Column("preemptions", "sequences that lost their place in the KV cache"),
+    "server_cache_queries": Column(
+        "tokens", "looked up in the server's prefix cache (an early V1 counts blocks)"
+    ),
+    "server_cache_hits": Column("tokens", "of these, found (an early V1 counts blocks)"),
+    "server_cache_hit": Column("share", "server_cache_hits / server_cache_queries"),
+}
 
 _IDENTITY = {
     "run": Column("", "name of the run, unique in the study"),
@@ -115,9 +139,7 @@ def _run_columns() -> dict[str, Column]:
         "goodput": Column(
             "share", "attempted requests whose own e2e_tps and ttft_s meet the targets"
         ),
-        "queue_s": Column(
-            "s", "mean time in the server's queue, from its own histogram over the run"
-        ),
+        **SERVER,
         "multi_token_share": Column("share", "output deltas known to hold more than one token"),
         "smi_records": Column("calls", "calls of the SMI tool in the capture"),
         "smi_samples": Column("samples", "accelerator samples read from them"),
@@ -197,8 +219,11 @@ def request_rows(run: records.Run) -> Iterator[Row]:
 
 
 def run_row(
-    run: records.Run, targets: Mapping[str, Mapping[str, Any]], queue_s: float | None
+    run: records.Run,
+    targets: Mapping[str, Mapping[str, Any]],
+    server: Mapping[str, float | None] | None = None,
 ) -> Row:
+    """`server`: what `server_metrics.deltas` made of the run's raw folder."""
     summary, ok = run.summary, run.ok
     row: Row = {
         **_identity(run),
@@ -217,7 +242,7 @@ def run_row(
         },
         "cache_hit": ratio(summary["cached_tokens"], summary["prompt_tokens"]),
         "goodput": goodput(run.requests, targets),
-        "queue_s": queue_s,
+        **_server_figures(run, server or {}),
     }
     for name in PERCENTILED:
         values = gaps(ok) if name == "itl_s" else known(ok, name)
@@ -358,6 +383,20 @@ def meets(value: float, target: Mapping[str, Any]) -> bool:
     ]
 
 
+def _server_figures(run: records.Run, found: Mapping[str, float | None]) -> Row:
+    codes = server_metrics.disagreements(run.record["requests"], run.planned["max_tokens"], found)
+    _suspect(run, codes)
+    return {name: found.get(name) for name in SERVER}
+
+
+def _suspect(run: records.Run, codes: Iterable[str]) -> None:
+    """Reasons that come up while a row is made."""
+    new = [code for code in codes if code not in run.reasons]
+    run.reasons.extend(new)
+    if new and run.validity == "valid":
+        run.validity = "suspect"
+
+
 def _telemetry_figures(run: records.Run) -> Row:
     if run.capture is None:
         return {}
@@ -365,11 +404,7 @@ def _telemetry_figures(run: records.Run) -> Row:
     found = telemetry_window.figures(
         capture.samples, len(capture.records), records.window(run), capture.interval_s
     )
-    for reason in found.reasons:
-        if reason not in run.reasons:
-            run.reasons.append(reason)
-    if found.reasons and run.validity == "valid":
-        run.validity = "suspect"
+    _suspect(run, found.reasons)
     values = {**found.values, **_samples_of_a_gpu(capture, records.window(run))}
     if "reconstructed" in (run.record.get("source"), capture.header.get("source")):
         # When a reconstructed sample was taken within its run is the reconstruction's free choice.

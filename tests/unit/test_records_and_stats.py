@@ -131,18 +131,6 @@ def test_goodput_counts_requests_that_meet_every_limit(tmp_path: Path) -> None:
     assert one(study, tmp_path)["goodput"] == 0.5
 
 
-def test_queue_time_from_the_servers_own_histogram(tmp_path: Path) -> None:
-    name = "vllm:request_queue_time_seconds"
-    text = f'{name}_sum{{e="0"}} %s\n{name}_count{{e="0"}} %s\n{name}_created{{e="0"}} 5\n'
-    (tmp_path / "metrics_before.txt").write_text(text % (1.0, 10.0))
-    (tmp_path / "metrics_after.txt").write_text(text % (5.0, 14.0))
-    assert records.queue_seconds(tmp_path) == pytest.approx(1.0)
-    (tmp_path / "metrics_after.txt").write_text(text % (1.0, 10.0))
-    assert records.queue_seconds(tmp_path) is None  # no request in between
-    (tmp_path / "metrics_after.txt").unlink()
-    assert records.queue_seconds(tmp_path) is None
-
-
 def test_every_table_is_held_to_the_dictionary(tmp_path: Path) -> None:
     study = Study()
     study.add("r", [request()])
