@@ -63,6 +63,7 @@ class Follower:
             again = failed or (retry and not mine)
             self.client.forget(self.digest, purge=again)
             return not again
+        self._check_stopped(state)
         halted = state.get("halted") or {}
         if self.session and halted.get("session") == self.session:
             raise LaunchFailed(
@@ -70,6 +71,14 @@ class Follower:
                 "Hint: mend the host, then call snakemake again; nothing measured is lost."
             )
         return False
+
+    def _check_stopped(self, state: Mapping[str, Any]) -> None:
+        """A stop by hand ends the whole call, not only the launch that ran."""
+        if self.session and self.session in (state.get("stopped_sessions") or []):
+            raise LaunchFailed(
+                f"the queue of host {self.client.host.name} was stopped by hand.\n"
+                "Hint: call snakemake again to go on; what was measured is kept."
+            )
 
     def hand_over(self, orders: Sequence[dict[str, Any]], lock: str | None) -> None:
         """Queue the orders on the host; `lock` is the file that all users of its accelerators share."""
@@ -147,6 +156,7 @@ class Follower:
         if state["launch"]["state"] == "finished":
             return True
         if state["launch"]["state"] == "unknown":
+            self._check_stopped(state)
             raise LaunchFailed(
                 "the host no longer has this launch in its queue"
                 + (f": {state['halted']['reason']}" if state.get("halted") else ".")

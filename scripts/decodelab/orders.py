@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pwd
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,7 +27,15 @@ HOST_LOCK = "/tmp/decodelab.lock"
 def owner(study: Study) -> str:
     """Who the orders belong to: this checkout and study. Another owner's orders are never touched."""
     checkout = hashlib.sha256(str(study.root.resolve()).encode()).hexdigest()[:8]
-    return f"{os.environ.get('USER') or os.getuid()}:{study.name}:{checkout}"
+    return f"{_user()}:{study.name}:{checkout}"
+
+
+def _user() -> str:
+    """By uid: cron, sudo and containers set USER in their own ways."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
 
 
 def label(launch: Launch) -> str:

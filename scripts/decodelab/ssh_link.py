@@ -203,7 +203,7 @@ class _Job:
         if late and not channel.exit_status_ready():
             raise HostError(
                 f"host {chain.name}: a command gave no answer in {self.late_s:.0f} s.\n"
-                "Hint: see whether the host hangs (a full disk, a dead network file system)."
+                "Hint: see whether the host hangs (its .bashrc, a full disk, a dead network file system)."
             )
 
 

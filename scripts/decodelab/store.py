@@ -185,12 +185,15 @@ class Store:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write JSON whole: under a temporary name first, then renamed. Raises ValueError for a NaN."""
+    """Write JSON whole: under a temporary name first, then renamed. Raises ValueError for a NaN.
+
+    Bytes of a host that are no UTF-8 (lone surrogates) are written as escapes, which every reader takes.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
     handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as f:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as f:
             f.write(text)
         os.chmod(name, 0o644)
         os.replace(name, path)
