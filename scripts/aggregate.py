@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from decodelab import records, server_metrics, stats
+from decodelab.columns import COLUMNS
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -39,14 +40,14 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     args.out.mkdir(parents=True, exist_ok=True)
     for name, rows in tables.items():
-        write(args.out / f"{name}.csv", list(stats.COLUMNS[name]), rows)
+        write(args.out / f"{name}.csv", list(COLUMNS[name]), rows)
     return 0
 
 
 def build(plan: Mapping[str, Any], folder: Path, root: Path) -> dict[str, list[stats.Row]]:
     """All rows of the four tables."""
     index = records.load_index(folder)
-    tables: dict[str, list[stats.Row]] = {name: [] for name in stats.COLUMNS}
+    tables: dict[str, list[stats.Row]] = {name: [] for name in COLUMNS}
     for run in records.load_runs(plan, folder, index):
         raw = run.entry.get("raw")
         server = server_metrics.deltas(root / raw) if raw else None

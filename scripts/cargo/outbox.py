@@ -4,7 +4,8 @@
     python -S -c SOURCE send DIR --offset N [-- NAME ...]   a tar.gz, from byte N on, to stdout
 
 In:  a folder whose files do not change any more (only regular files directly in it are seen).
-Out: {"files": [{"name", "bytes", "sha256", "mtime"}]}, or the stream: the same bytes each time.
+Out: {"files": [{"name", "bytes", "sha256", "mtime"}]}, of a file that cannot be read {"name",
+     "unreadable": words}; or the stream: the same bytes each time.
 Exit code 0, or 1 with one line of words on stderr. Stands alone: it travels as an argument.
 Names are handled as bytes: the host's locale says nothing about them.
 """
@@ -50,12 +51,31 @@ class Skipping:
 
 
 def regular_files(folder: bytes) -> List[bytes]:
-    names = sorted(os.listdir(folder))
-    return [n for n in names if stat.S_ISREG(os.lstat(os.path.join(folder, n)).st_mode)]
+    return [n for n in sorted(os.listdir(folder)) if is_regular(os.path.join(folder, n))]
+
+
+def is_regular(path: bytes) -> bool:
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except FileNotFoundError:  # it went away meanwhile
+        return False
 
 
 def as_text(name: bytes) -> str:
     return name.decode("utf-8", "surrogateescape")
+
+
+def in_words(error: Exception) -> str:
+    """One line; a path as it is, and not as Python writes bytes."""
+    if isinstance(error, OSError) and error.strerror:
+        path = error.filename
+        words = error.strerror
+        if path is not None:
+            words += ": " + (as_text(path) if isinstance(path, bytes) else str(path))
+    else:
+        words = str(error)
+    told = words.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return told.replace("\n", " ")
 
 
 def listing(folder: bytes, suffixes: List[bytes]) -> Any:
@@ -63,17 +83,25 @@ def listing(folder: bytes, suffixes: List[bytes]) -> Any:
     for name in regular_files(folder):
         if suffixes and not name.endswith(tuple(suffixes)):
             continue
-        digest = hashlib.sha256()
-        size = 0
-        with open(os.path.join(folder, name), "rb") as f:
-            for block in iter(lambda: f.read(BLOCK_BYTES), b""):
-                digest.update(block)
-                size += len(block)
-            mtime = os.fstat(f.fileno()).st_mtime
-        files.append(
-            {"name": as_text(name), "bytes": size, "sha256": digest.hexdigest(), "mtime": mtime}
-        )
+        try:
+            facts = described(os.path.join(folder, name))
+        except FileNotFoundError:
+            continue
+        except OSError as error:  # one file that may not be read is no reason to tell of none
+            facts = {"unreadable": error.strerror or "it cannot be read"}
+        files.append({"name": as_text(name), **facts})
     return {"files": files}
+
+
+def described(path: bytes) -> Any:
+    digest = hashlib.sha256()
+    size = 0
+    with open(path, "rb") as f:
+        for block in iter(lambda: f.read(BLOCK_BYTES), b""):
+            digest.update(block)
+            size += len(block)
+        mtime = os.fstat(f.fileno()).st_mtime
+    return {"bytes": size, "sha256": digest.hexdigest(), "mtime": mtime}
 
 
 def send(folder: bytes, names: List[bytes], offset: int, out: BinaryIO) -> None:
@@ -130,7 +158,6 @@ if __name__ == "__main__":
         main([os.fsencode(word) for word in sys.argv[1:]])
         sys.stdout.flush()
     except (Refused, OSError, tarfile.TarError) as error:
-        words = str(error).replace("\n", " ")
-        sys.stderr.buffer.write(words.encode("utf-8", "backslashreplace") + b"\n")
+        sys.stderr.buffer.write(in_words(error).encode("utf-8", "backslashreplace") + b"\n")
         sys.stderr.flush()
         os._exit(1)  # a closed pipe must not be complained about once more at the end

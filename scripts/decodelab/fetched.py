@@ -2,11 +2,12 @@
 
 In:  files of a host's folder with their sha256. Out: the same files, SHA256SUMS and
 PROVENANCE.json. A file enters whole and is never written again: another content under a known name
-is kept beside it under a name of its own.
+is kept beside it under a name of its own, and so is a file that has a name of these two.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import posixpath
 import shutil
@@ -21,6 +22,10 @@ from decodelab.store import sha256_of, write_json
 SCHEMA = "decodelab.fetched/1"
 SUFFIXES = (".json", ".jsonl", ".csv", ".tsv", ".log", ".txt")
 SUMS, PROVENANCE = "SHA256SUMS", "PROVENANCE.json"
+# What the host's own files of these names are called here.
+OURS = {SUMS: "SHA256SUMS.host", PROVENANCE: "PROVENANCE.host.json"}
+NAME_BYTES = 255  # what a file system takes as one name
+FOLDER_BYTES = 200
 
 
 class Changed(Exception):
@@ -29,10 +34,31 @@ class Changed(Exception):
 
 def folder_name(remote_dir: str) -> str:
     """One flat name for a host's folder, another one for each: /root/work/logs -> root_work_logs."""
-    parts = posixpath.normpath(remote_dir).strip("/").split("/")
+    path = posixpath.normpath("/" + remote_dir.lstrip("/"))
     # The underscore stands between parts, so one inside a part is written as %5F.
-    name = "_".join(quote(part, safe="").replace("_", "%5F") for part in parts) or "_"
-    return "%2E" + name[1:] if name.startswith(".") else name
+    name = "_".join(_spelled(part) for part in path.strip("/").split("/")) or "_"
+    name = "%2E" + name[1:] if name.startswith(".") else name
+    if len(name.encode()) <= FOLDER_BYTES:
+        return name
+    return f"{_cut(name, FOLDER_BYTES - 17)}~{_hash(path)[:16]}"
+
+
+def _spelled(part: str) -> str:
+    """Other alphabets stay as they are; what a shell or an eye could mistake is written as %XX."""
+    return "".join(
+        c
+        if ord(c) > 127 and c.isprintable()
+        else quote(c, safe="", errors="surrogateescape").replace("_", "%5F")
+        for c in part
+    )
+
+
+def _cut(text: str, size_bytes: int) -> str:
+    return text.encode("utf-8", "surrogateescape")[:size_bytes].decode("utf-8", "ignore")
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def is_safe(name: str) -> bool:
@@ -56,9 +82,10 @@ class Fetched:
 
     def holds(self, name: str, sha256: str) -> str | None:
         """The name under which this very content is here already."""
+        name = OURS.get(name, name)
         for here in (name, beside(name, sha256)):
             file = self.folder / here
-            if here not in (SUMS, PROVENANCE) and file.is_file() and sha256_of(file) == sha256:
+            if file.is_file() and sha256_of(file) == sha256:
                 return here
         return None
 
@@ -66,8 +93,8 @@ class Fetched:
         """Copy, check, rename; returns the name it has here. Raises Changed if the content is another."""
         name, sha256 = str(entry["name"]), str(entry["sha256"])
         self.folder.mkdir(parents=True, exist_ok=True)
-        taken = name in (SUMS, PROVENANCE) or (self.folder / name).exists()
-        here = beside(name, sha256) if taken else name
+        name = OURS.get(name, name)
+        here = beside(name, sha256) if (self.folder / name).exists() else name
         with tempfile.TemporaryDirectory(prefix=".incoming-", dir=self.folder) as scratch:
             copy = Path(scratch) / "file"
             shutil.copyfile(source, copy)
@@ -104,6 +131,10 @@ class Fetched:
 
 
 def beside(name: str, sha256: str) -> str:
-    """decode_x.json -> decode_x.1a2b3c4d.json"""
+    """decode_x.json -> decode_x.1a2b3c4d.json; of a name too long for that, its beginning and a hash."""
     stem, suffix = posixpath.splitext(name)
-    return f"{stem}.{sha256[:8]}{suffix}"
+    ending = f".{sha256[:8]}{suffix}"
+    if len((stem + ending).encode("utf-8", "surrogateescape")) <= NAME_BYTES:
+        return stem + ending
+    ending = f"~{_hash(name)[:16]}.{sha256[:8]}{_cut(suffix, 16)}"
+    return _cut(stem, NAME_BYTES - len(ending.encode())) + ending

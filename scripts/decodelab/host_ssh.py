@@ -50,6 +50,9 @@ HINTS = {
     "No space left|quota": "free space on the host, or set hosts.{0}.workdir to another folder.",
     "Read-only file system": "set hosts.{0}.workdir to a folder that can be written.",
     "Permission denied|not permitted": "set hosts.{0}.workdir to a folder that you may write.",
+    "Not a directory": "set hosts.{0}.workdir to a folder: a part of that path is a file there.",
+    "File name too long": "set hosts.{0}.workdir to a folder with a shorter path.",
+    "No such file or directory": "see whether hosts.{0}.workdir, or what it links to, is still there.",
     "Python 3.9 or newer": "set hosts.{0}.python to a Python 3.9 or newer on that host.",
     "No module named|SyntaxError": "set hosts.{0}.python to a whole Python 3.9 or newer on that host.",
 }
@@ -217,7 +220,8 @@ class SshHost:
         self._check_started([self.python], done)
         if done.exit_code:
             part.unlink()
-            raise self._refused(f"cannot fetch {path}", done.err)
+            ours = path.startswith(self.workdir.rstrip("/"))
+            raise self._refused(f"cannot fetch {path}", done.err, ours=ours)
 
     def _make(self, folder: Path, *, keep: bool = False) -> None:
         """An empty folder; what a killed process left in it is gone, unless it is to be kept."""
@@ -283,9 +287,14 @@ class SshHost:
             "that neither exits nor starts another shell."
         )
 
-    def _refused(self, what: str, err: bytes) -> HostError:
+    def _refused(self, what: str, err: bytes, *, ours: bool = True) -> HostError:
+        """`ours`: it is about the workdir, and not about a folder that the user named (fetch_raw)."""
         words = err.decode("utf-8", "replace").strip()[-1000:] or "no reason given"
-        hints = (hint for cause, hint in HINTS.items() if re.search(cause, words))
+        hints = (
+            hint
+            for cause, hint in HINTS.items()
+            if re.search(cause, words) and (ours or "workdir" not in hint)
+        )
         hint = next(hints, "see to what the host says, then call again.").format(self.name)
         return HostError(f"host {self.name}: {what}: {words}\nHint: {hint}")
 

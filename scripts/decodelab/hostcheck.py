@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,15 @@ ROW_KEYS = ("check", "state", "found", "todo")
 CHECK_S = 300  # importing an engine takes its time
 ENGINE_MODULES = ("vllm", "torch")
 UNKNOWN = "the other checks could not be made"
+SECRET_CHARS = 8  # as scripts/cargo/mask.py has it
+MODELS = """
+import json, sys, urllib.request
+asked = json.load(sys.stdin)
+headers = {"Authorization": "Bearer " + asked["key"]} if asked["key"] else {}
+opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+answer = opener.open(urllib.request.Request(asked["url"], headers=headers), timeout=10)
+print(json.dumps({"models": [str(m["id"]) for m in json.load(answer)["data"]]}))
+"""
 
 
 @dataclass
@@ -37,15 +47,14 @@ class Checked:
     host: str
     rows: list[Row] = field(default_factory=list)
     sets: dict[str, str] = field(default_factory=dict)
-    smi: str = ""
+    smi: str | None = None  # None: no tool was called
 
     @property
     def failed(self) -> bool:
         return any(row["state"] == "fail" for row in self.rows)
 
     def add(self, check: str, state: str, found: str, todo: str = "", first: bool = False) -> None:
-        row = {"check": check, "state": state, "found": found, "todo": todo}
-        self.rows.insert(0 if first else len(self.rows), row)
+        self.rows.insert(0 if first else len(self.rows), _row(check, state, found, todo))
 
     def add_error(self, check: str, error: HostError, first: bool = False) -> None:
         """The transport's own words; what to do stands behind their "Hint:"."""
@@ -53,27 +62,37 @@ class Checked:
         self.add(check, "fail", found.removeprefix(f"host {self.host}: "), todo, first)
 
 
+def _row(check: str, state: str, found: str, todo: str = "") -> Row:
+    return {"check": check, "state": state, "found": found, "todo": todo}
+
+
 def check_host(study: Study, name: str, root: Path) -> Checked:
     out, block = Checked(name), study.described[name]
+    key: Row | None = None
     try:
-        route = _route(block, out)
+        route, key = _route(block)
         with contextlib.closing(open_host(name, block, root)) as host:
             host.run(["true"], timeout_s=30)
             out.add("reachable", "ok", route, first=True)
+            out.rows += [key] if key else []
+            key = None
             _secrets(study, name, out)
-            _on_the_host(study, name, host, out)
+            if _takes_stdin(host, out):
+                _on_the_host(study, name, host, out)
     except HostError as error:
         out.add_error("reachable", error, first=True)
+        if key and key["state"] == "ok":  # one that is not known is the error's own matter
+            out.add("host key", "warn", f"not compared; {key['found']}", "see reachable")
     return out
 
 
 # ---------------------------------------------------------------- seen from here
 
 
-def _route(block: Block, out: Checked) -> str:
-    """How the host is reached; adds a row about the host keys on the way."""
+def _route(block: Block) -> tuple[str, Row | None]:
+    """How the host is reached, and the row about the host keys on the way, if it can be."""
     if block["transport"] == "local":
-        return "this machine"
+        return "this machine", None
     from decodelab.known_hosts import HostKeys  # nobody needs ssh for a local host
     from decodelab.ssh_alias import resolve as hops_to
 
@@ -84,32 +103,63 @@ def _route(block: Block, out: Checked) -> str:
         strict = any(hop.strict == "yes" for hop in unknown)
         names = ", ".join(hop.key_name for hop in unknown)
         todo = "compare the fingerprint with the host's own, then add the key by `ssh-keyscan`"
-        out.add("host key", "fail" if strict else "warn", f"not known: {names}", todo)
+        key = _row("host key", "fail" if strict else "warn", f"not known: {names}", todo)
     else:
         known = "; ".join(f"{hop.key_name} {', '.join(types[hop])}" for hop in hops)
-        out.add("host key", "ok", f"known: {known}")
+        key = _row("host key", "ok", f"known: {known}")
     *jumps, target = [f"{hop.user}@{hop.host}:{hop.port}" for hop in hops]
-    return target + (f" via {' and '.join(jumps)}" if jumps else "")
+    return target + (f" via {' and '.join(jumps)}" if jumps else ""), key
 
 
 def _secrets(study: Study, name: str, out: Checked) -> None:
-    """Whether the variables that the servers need are set here; their values are looked at by nobody."""
-    names = dict.fromkeys(
-        variable
-        for server in _servers(study, name)
-        for variable in [*server["secrets"], *filter(None, [server["api_key"]])]
-    )
+    """Whether the variables that the servers need are set here, to values that the host takes; no
+    value is shown.
+    """
+    servers = _servers(study, name)
+    keys = {server["api_key"] for server in servers if server["api_key"]}
+    names = dict.fromkeys([*(s for server in servers for s in server["secrets"]), *sorted(keys)])
     if not names:
         return
     missing = [variable for variable in names if not os.environ.get(variable)]
     if missing:
         todo = f"export {missing[0]}=… before you call snakemake"
         out.add("secrets", "fail", f"not set in your environment: {', '.join(missing)}", todo)
+        return
+    wrong = {v: words for v in names if (words := _refused(os.environ[v], v in keys))}
+    if wrong:
+        found = "; ".join(f"{variable} {words}" for variable, words in wrong.items())
+        out.add("secrets", "fail", found, f"give {', '.join(wrong)} another value")
     else:
         out.add("secrets", "ok", f"set in your environment: {', '.join(names)}")
 
 
+def _refused(value: str, is_key: bool) -> str:
+    """Why the host would not take the value; empty if it does."""
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        return "is not UTF-8"
+    bare = value.strip()
+    if len(bare) < SECRET_CHARS:
+        return f"is shorter than {SECRET_CHARS} characters: it could not be told from ordinary text"
+    if is_key and not (bare.isascii() and bare.isprintable()):
+        return "has characters that no HTTP header takes: an API key is printable ASCII"
+    return ""
+
+
 # ---------------------------------------------------------------- found out there
+
+
+def _takes_stdin(host: Host, out: Checked) -> bool:
+    """All that is handed to the host goes by standard input; a start-up file may swallow it."""
+    token = secrets.token_hex(8).encode()
+    if token in host.run(["cat"], token, timeout_s=30).out:
+        return True
+    found = "what is sent to a command does not arrive: your .bashrc on the host reads it"
+    guard = "guard it with `case $- in *i*) ;; *) return;; esac`"
+    out.add("stdin", "fail", found, f"your .bashrc on the host reads standard input: {guard}")
+    out.add("all else", "warn", UNKNOWN, "mend what stands above, then call again")
+    return False
 
 
 def _on_the_host(study: Study, name: str, host: Host, out: Checked) -> None:
@@ -123,12 +173,48 @@ def _on_the_host(study: Study, name: str, host: Host, out: Checked) -> None:
         out.add_error("host", error)
         out.add("all else", "warn", UNKNOWN, "mend what stands above, then call again")
         return
-    used = bool(_servers(study, name))
+    servers = _servers(study, name)
+    addresses = {str(s["attach"]): s["api_key"] for s in servers if s["attach"]}
     for told in rows:
         row = {key: str(told.get(key) or "") for key in ROW_KEYS}
-        out.rows.append(row if used else _softened(row))
-        out.sets |= {str(k): str(v) for k, v in (told.get("set") or {}).items()}
-        out.smi += str(told.get("out") or "")
+        if row["check"] == "port" and servers and all(s["attach"] for s in servers):
+            continue  # none of ours is opened
+        out.rows.append(row if servers else _softened(row))
+        if told.get("set"):
+            _take_sets(told["set"], row, out)
+        if "out" in told:
+            out.smi = str(told["out"] or "")
+    for address, key in addresses.items():
+        value = os.environ.get(key or "", "")
+        out.rows.append(_attached(host, address, "" if _refused(value, True) else value.strip()))
+
+
+def _take_sets(told: Mapping[str, Any], row: Row, out: Checked) -> None:
+    out.sets |= {str(name): str(value) for name, value in told.items()}
+    cut_off = [name for name, value in out.sets.items() if value.endswith("\r")]
+    if cut_off and row["state"] != "fail":
+        row["state"] = "warn"
+        row["found"] += f"; values that end in a carriage return: {', '.join(cut_off)}"
+        row["todo"] = "the script has Windows line ends: `sed -i 's/\\r$//'` it on the host"
+
+
+def _attached(host: Host, address: str, key: str) -> Row:
+    """Whether somebody's server answers where the study wants to measure it, as the host sees it."""
+    asked = json.dumps({"url": f"{address.rstrip('/')}/v1/models", "key": key})
+    check, todo = "attached server", "start that server, or correct server.attach"
+    try:
+        done = host.run([host.python, "-S", "-c", MODELS], asked.encode(), timeout_s=30)
+        models = json.loads(done.out)["models"]
+    except HostLost:
+        raise
+    except HostError as error:
+        return _row(check, "fail", str(error).partition("\nHint: ")[0], todo)
+    except (ValueError, KeyError, TypeError):
+        words = (done.err or done.out).decode("utf-8", "replace").strip() or "no answer"
+        last = words.splitlines()[-1]
+        said = last.replace(key, "***") if key else last
+        return _row(check, "fail", f"{address}/v1/models, asked from there: {said}", todo)
+    return _row(check, "ok", f"{address} answers, asked from there; models {', '.join(models)}")
 
 
 def _ask(client: AgentClient, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -171,7 +257,9 @@ def question(study: Study, name: str, host: Host) -> dict[str, Any]:
         "server": {
             "argv0": argv[0] if argv else None if planned else host.python,
             "env": env,
-            "modules": modules(servers) if planned or block["simulated"] else list(ENGINE_MODULES),
+            "modules": modules(servers, simulated=block["simulated"])
+            if planned or block["simulated"]
+            else list(ENGINE_MODULES),
         },
         "telemetry": orders.telemetry(block, host),
         "port": block.get("port"),
@@ -180,13 +268,14 @@ def question(study: Study, name: str, host: Host) -> dict[str, Any]:
     }
 
 
-def modules(servers: Iterable[Mapping[str, Any]]) -> list[str]:
+def modules(servers: Iterable[Mapping[str, Any]], *, simulated: bool = False) -> list[str]:
     """What must be importable for these servers."""
     found: dict[str, None] = {}
     for server in servers:
         found |= dict.fromkeys(server["fingerprint"]["modules"])
         # The simulated server says which vLLM it stands for, and needs none.
-        if str(server["engine"]).startswith("vllm") and "{simulator}" not in server["argv"]:
+        real = not simulated and "{simulator}" not in server["argv"]
+        if real and str(server["engine"]).startswith("vllm"):
             found["torch"] = None
     return list(found)
 

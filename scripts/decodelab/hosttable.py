@@ -6,6 +6,7 @@ is, the width is fixed, so that a log reads the same everywhere.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import TextIO
 
@@ -15,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 LOG_WIDTH = 150
+ACTIVE = r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]"
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
@@ -30,10 +32,20 @@ def show(
     for n, row in enumerate(listed, start=1):
         section = n == len(listed) - total or (bool(row[0]) and _new_host(listed, n))
         table.add_row(
-            *(Text(cell, style=COLOURS.get(cell, "")) for cell in row), end_section=section
+            *(Text(plain(cell, "\n"), style=COLOURS.get(cell, "")) for cell in row),
+            end_section=section,
         )
     print(title, file=out)
     Console(file=out, width=None if terminal else LOG_WIDTH, no_color=not terminal).print(table)
+
+
+def plain(text: str, kept: str = "") -> str:
+    """What a terminal would act on, or show in another order, spelled out; `kept` stays as it is."""
+
+    def spelled(found: re.Match[str]) -> str:
+        return found[0] if found[0] in kept else found[0].encode("unicode_escape").decode("ascii")
+
+    return re.sub(ACTIVE, spelled, text)
 
 
 def _new_host(rows: Sequence[Sequence[str]], n: int) -> bool:

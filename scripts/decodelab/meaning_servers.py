@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from decodelab import flags, mistakes, naming, variants
@@ -9,6 +10,9 @@ from decodelab.meaning_hosts import secret_values, symbols
 
 if TYPE_CHECKING:
     from decodelab.meaning import Check
+
+TOKEN_STARTS = ("hf_", "sk_", "ghp_", "gho_", "glpat")
+TOKEN_CHARACTERS = 24  # as long, of small and capital letters and digits: no name is like that
 
 
 def check(todo: Check) -> None:
@@ -63,6 +67,24 @@ def _server(todo: Check) -> None:
                 todo.add(("server", key), "nothing", f"{key}, which is required", hint)
     _flag_mapping(todo, ("server", "flags"), server["flags"], server["engine"])
     secret_values(todo, ("server", "env"), server["env"])
+    for n, name in enumerate(server.get("secrets") or []):
+        _secret_name(todo, ("server", "secrets", n), name)
+    _secret_name(todo, ("server", "api_key"), server.get("api_key"))
+
+
+def _secret_name(todo: Check, path: mistakes.Path, name: str | None) -> None:
+    """A token can have the form of a name; standing here it would come into the plan."""
+    mixed = len(name or "") >= TOKEN_CHARACTERS and all(
+        re.search(kind, name or "") for kind in ("[a-z]", "[A-Z]", "[0-9]")
+    )
+    if name and (name.startswith(TOKEN_STARTS) or mixed):
+        todo.add(
+            path,
+            "***, which looks like the secret itself",
+            "the name of an environment variable",
+            "only the name stands here, such as HF_TOKEN; its value comes from the environment"
+            " of snakemake",
+        )
 
 
 def _attached(todo: Check, path: mistakes.Path) -> None:

@@ -43,6 +43,8 @@ _KINDS = {
     "tpot_s": "seconds",
     "itl_s": "seconds",
     "queue_s": "seconds",
+    "server_ttft_s": "seconds",
+    "server_itl_s": "seconds",
     "wall_s": "seconds",
     "ready_s": "seconds",
     "decode_tps": "rate",

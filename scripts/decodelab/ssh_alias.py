@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import pwd
 import re
+import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -54,6 +55,9 @@ class Hop:
     proxy_command: str | None  # tokens expanded; for a shell to run, as ssh does (`exec …`)
     connect_timeout_s: float
     certificate_files: tuple[str, ...] = ()
+    config: str | None = (
+        None  # the configuration file of `ssh -F`, if it is not the user's usual one
+    )
 
 
 @dataclass(frozen=True)
@@ -135,7 +139,8 @@ def _destination(word: str) -> Destination:
 
 
 def _ssh_g(word: str, to: Destination, config: str | None, options: Sequence[str]) -> str:
-    argv = ["ssh", "-G", *(["-F", config] if config is not None else []), *options]
+    file = ["-F", config] if config is not None else []
+    argv = ["ssh", "-G", *file, *options]
     argv += ["-l", to.user] if to.user is not None else []
     argv += ["-p", str(to.port)] if to.port is not None else []
     try:
@@ -167,7 +172,8 @@ def _ssh_g(word: str, to: Destination, config: str | None, options: Sequence[str
         said = "; ".join(x for x in lines if x and "terminating" not in x and "Pseudo" not in x)
         raise HostError(
             f"ssh {word}: ssh does not accept this: {said or f'exit {done.returncode}'}.\n"
-            f"Hint: correct the alias or your ssh configuration until `ssh -G {word}` answers."
+            "Hint: correct the alias or your ssh configuration until"
+            f" `{shlex.join(['ssh', '-G', *file, word])}` answers."
         )
     return done.stdout.decode("utf-8", "surrogateescape")
 
@@ -199,6 +205,7 @@ def _hop(word: str, to: Destination, answer: Answer, config: str | None) -> Hop:
         if waits.isdigit() and int(waits)
         else DEFAULT_CONNECT_TIMEOUT_S,
         certificate_files=tuple(c for c in certificates if os.path.exists(c)),
+        config=config,
     )
     command = _first(answer, "proxycommand")
     if command is None or command.lower() == "none":

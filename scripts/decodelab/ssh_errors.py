@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shlex
 import socket
 from collections.abc import Sequence
@@ -29,6 +30,10 @@ from decodelab.host import HostError, HostLost
 from decodelab.known_hosts import HostKeyRefused, HostKeys, fingerprint
 from decodelab.ssh_alias import Hop
 
+# What ssh_auth.py notes of keys that did not come to the trial.
+ENCRYPTED = re.compile(r"key file (.+) cannot be used: it is encrypted", re.DOTALL)
+MISSING = re.compile(r"key file (.+) is not there", re.DOTALL)
+AGENT_OF_NO_USE = re.compile(r"the ssh-agent at .+ is of no use", re.DOTALL)
 FORBIDDEN, CONNECT_FAILED = 1, 2  # reasons of a ChannelException (RFC 4254, 5.1)
 SCAN_TYPES = {"ssh-ed25519": "ed25519", "ssh-rsa": "rsa"}
 # What paramiko says when the time ran out, wherever it was.
@@ -79,6 +84,12 @@ def _place(hops: tuple[Hop, ...], at: int) -> str:
     if at:
         return f"ssh {target}: {where}, behind the jump host {hops[at - 1].alias},"
     return f"ssh {target}: {where}"
+
+
+def _ssh(hop: Hop, *options: str, program: str = "ssh") -> str:
+    """A command line that reads the configuration which led to the hop, with the hop's alias."""
+    file = ["-F", hop.config] if hop.config is not None else []
+    return shlex.join([program, *file, *options, hop.alias])
 
 
 def _text(first: str, notes: Sequence[str], hint: str) -> str:
@@ -136,11 +147,11 @@ def _scan_line(key: paramiko.PKey, hops: tuple[Hop, ...], at: int) -> str:
     hop = hops[at]
     file = next(iter(hop.known_hosts), "~/.ssh/known_hosts")
     if hop.proxy_command and not at:
-        return f"ssh -o StrictHostKeyChecking=accept-new {shlex.quote(hop.alias)} true"
+        return f"{_ssh(hop, '-o', 'StrictHostKeyChecking=accept-new')} true"
     words = ["ssh-keyscan", *(["-p", str(hop.port)] if hop.port != 22 else [])]
     scan = shlex.join([*words, "-t", _scan_type(key), hop.host])
     if at:
-        scan = f"ssh {shlex.quote(hops[at - 1].alias)} {shlex.quote(scan)}"
+        scan = f"{_ssh(hops[at - 1])} {shlex.quote(scan)}"
     if hop.key_name not in (hop.host, f"[{hop.host}]:{hop.port}"):  # a HostKeyAlias
         scan += f" | sed {shlex.quote(f's/^[^# ][^ ]*/{hop.key_name}/')}"
     return f"{scan} >> {file if file.startswith('~') else shlex.quote(file)}"
@@ -173,7 +184,7 @@ def _incompatible(error: IncompatiblePeer, place: str, hop: Hop, notes: Sequence
                 f"{place} shows no host key of a type that known_hosts has for {hop.key_name}"
                 f" ({', '.join(known)}).",
                 notes,
-                f"compare the host's keys with `ssh {hop.alias}`, and add the one it has now"
+                f"compare the host's keys with `{_ssh(hop)}`, and add the one it has now"
                 " to known_hosts.",
             )
         )
@@ -213,11 +224,44 @@ def _keys_refused(
         first = f"{place} hung up before the right key came: too many keys were offered."
         hint = f"name the key as IdentityFile of {hop.alias} and set `IdentitiesOnly yes`."
     else:
-        hint = (
-            f"`ssh-copy-id {shlex.quote(hop.alias)}` brings your key there; `ssh -v"
-            f" {shlex.quote(hop.alias)}` shows what ssh itself would offer."
-        )
+        hint = _key_hint(hop, said)
     return HostError(_text(first, said, hint))
+
+
+def _key_hint(hop: Hop, notes: Sequence[str]) -> str:
+    """What to do first: a key that could not be offered is rather the right one than those refused."""
+    encrypted = [found[1] for note in notes if (found := ENCRYPTED.match(note))]
+    if encrypted:
+        return _agent_hint(hop, encrypted[0], any(AGENT_OF_NO_USE.match(n) for n in notes))
+    missing = [found[1] for note in notes if (found := MISSING.fullmatch(note))]
+    if missing:
+        file = f" in {hop.config}" if hop.config is not None else ""
+        return (
+            f"there is no {missing[0]}: put the key there, or correct IdentityFile of"
+            f" {hop.alias}{file}."
+        )
+    return (
+        f"`{_ssh(hop, program='ssh-copy-id')}` brings your key there; `{_ssh(hop, '-v')}` shows"
+        " what ssh itself would offer."
+    )
+
+
+def _agent_hint(hop: Hop, key: str, of_no_use: bool) -> str:
+    """How the agent gets a key whose passphrase nobody is here to type."""
+    add, usual = f"ssh-add {shlex.quote(key)}", os.environ.get("SSH_AUTH_SOCK") or None
+    agent = hop.identity_agent
+    if agent is None and usual is not None:
+        return (
+            f"`{add}` gives the key to your agent, which is not asked: IdentityAgent of"
+            f" {hop.alias} is none, or names nothing; take that line out."
+        )
+    if agent is None or (of_no_use and agent == usual):
+        state = "there is no agent" if agent is None else "the agent is dead"
+        return f"{state}: start one (`eval $(ssh-agent)`), then `{add}` in the same shell."
+    if of_no_use:
+        return f"start the agent that serves {agent} (IdentityAgent of {hop.alias}), then `{add}`."
+    socket_of = "" if agent == usual else f"SSH_AUTH_SOCK={shlex.quote(agent)} "
+    return f"`{socket_of}{add}` gives the key to the agent."
 
 
 # Channels
@@ -300,7 +344,7 @@ def _protocol(error: SSHException, place: str, hop: Hop, notes: Sequence[str]) -
         )
     return HostLost(
         f"{place}: the connection failed: {said or type(error).__name__}.\n"
-        f"Hint: try `ssh -v {shlex.quote(hop.alias)}`."
+        f"Hint: try `{_ssh(hop, '-v')}`."
     )
 
 
@@ -312,8 +356,8 @@ def _network(error: BaseException, place: str, hop: Hop) -> HostError:
     if isinstance(error, socket.gaierror):
         return HostLost(
             f"{place}: the name {hop.host} is not known: {error.strerror or error}.\n"
-            f"Hint: correct the alias or its HostName in your ssh configuration; `ssh -G"
-            f" {shlex.quote(hop.alias)}` shows what it stands for."
+            f"Hint: correct the alias or its HostName in your ssh configuration;"
+            f" `{_ssh(hop, '-G')}` shows what it stands for."
         )
     if isinstance(error, ConnectionRefusedError):
         return HostLost(
@@ -330,9 +374,7 @@ def _network(error: BaseException, place: str, hop: Hop) -> HostError:
             f"{place} cannot be reached: {said}.\n"
             f"Hint: look at your network or VPN, and at HostName of {hop.alias}."
         )
-    return HostError(
-        f"{place}: {type(error).__name__}: {error}.\nHint: try `ssh -v {shlex.quote(hop.alias)}`."
-    )
+    return HostError(f"{place}: {type(error).__name__}: {error}.\nHint: try `{_ssh(hop, '-v')}`.")
 
 
 def _late(place: str, hop: Hop) -> HostLost:

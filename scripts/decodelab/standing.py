@@ -1,7 +1,7 @@
 """Where a study stands: what the raw store and the logs of this checkout know of its launches.
 
-In:  a Study, the Store. Out: per host, launches that are done, not possible, failed or still to be
-measured. No host is asked; nothing is written.
+In:  a Study, the Store. Out: per host, launches that are done, not possible, failed, stopped by hand
+or not tried yet. No host is asked; nothing is written.
 """
 
 from __future__ import annotations
@@ -25,23 +25,42 @@ class Standing:
     done: list[str] = field(default_factory=list)
     not_possible: dict[str, str] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
+    stopped: list[str] = field(default_factory=list)
     remaining: list[str] = field(default_factory=list)
 
+    @property
+    def to_do(self) -> list[str]:
+        """What the next call measures: what failed or was stopped is tried again."""
+        return [*self.remaining, *self.stopped, *self.failed]
+
+    def came_to_nothing(self, digest: str, reason: str) -> None:
+        """A launch with something to do has failed, or was stopped by hand."""
+        self._take_out(digest)
+        if was_stopped(reason):
+            self.stopped.append(digest)
+        else:
+            self.failed[digest] = reason
+
     def tried_again(self, queued: Collection[str]) -> None:
-        """What failed and is in the host's queue now is still to be measured."""
-        again = [digest for digest in self.failed if digest in queued]
-        self.remaining += again
+        """What failed or was stopped and is in the host's queue now is still to be measured."""
+        again = [digest for digest in (*self.failed, *self.stopped) if digest in queued]
         for digest in again:
-            del self.failed[digest]
+            self._take_out(digest)
+        self.remaining += again
+
+    def _take_out(self, digest: str) -> None:
+        self.failed.pop(digest, None)
+        self.stopped = [other for other in self.stopped if other != digest]
+        self.remaining = [other for other in self.remaining if other != digest]
 
     def rest_s(self, study: Study, store: Store, pace: forecast.Pace) -> float:
-        """What the remaining launches should take, at that pace."""
-        launches = [study.launches[digest] for digest in self.remaining]
+        """What all that is to do should take, at that pace."""
+        launches = [study.launches[digest] for digest in self.to_do]
         return sum(pace.launch_s(study.plan, x, pending_runs(x, store)) for x in launches)
 
     @property
     def total(self) -> int:
-        return len(self.done) + len(self.not_possible) + len(self.failed) + len(self.remaining)
+        return len(self.done) + len(self.not_possible) + len(self.to_do)
 
 
 def standings(study: Study, store: Store) -> list[Standing]:
@@ -50,6 +69,12 @@ def standings(study: Study, store: Store) -> list[Standing]:
     for digest, launch in study.launches.items():
         _sort_in(found[launch["host"]], study, digest, launch, store)
     return list(found.values())
+
+
+def was_stopped(reason: str) -> bool:
+    """Whether the words of a launch that came to nothing say that somebody stopped it."""
+    first = reason.split("\n", 1)[0]
+    return first.startswith("stopped:") or first.endswith("was stopped by hand.")
 
 
 def label(launch: Mapping[str, Any]) -> str:
@@ -70,7 +95,7 @@ def _sort_in(
         if reason is None:
             standing.remaining.append(digest)
         else:
-            standing.failed[digest] = reason
+            standing.came_to_nothing(digest, reason)
 
 
 def _last_failure(study: Study, digest: str) -> str | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from decodelab.stats import COLUMNS
+from decodelab.columns import COLUMNS
 
 TEXT = frozenset({
     "run", "variant", "workload", "scenario", "start_id", "source", "validity", "reasons",

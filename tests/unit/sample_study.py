@@ -8,6 +8,7 @@ from typing import Any
 
 from cargo import record
 from decodelab import stats
+from decodelab.columns import COLUMNS
 from decodelab.tables import Tables
 
 TARGETS = {
@@ -177,7 +178,7 @@ class Study:
 
         rows = aggregate.build(self.plan, self.write(folder), folder)
         full = {
-            name: [{c: row.get(c) for c in stats.COLUMNS[name]} for row in table]
+            name: [{c: row.get(c) for c in COLUMNS[name]} for row in table]
             for name, table in rows.items()
         }
         requests: dict[str, list[stats.Row]] = {}

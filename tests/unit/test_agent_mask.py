@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 from pathlib import Path
+from urllib.parse import quote, quote_plus
 
 import pytest
 
 from cargo import mask as mask_module
+from cargo import reasons, secret_files, start_cause
 from cargo.event_log import EventLog
-from cargo.mask import Mask
+from cargo.mask import Mask, url_passwords
 from cargo.room import RESERVE_BYTES, Reserve
 
 VALUE = 'p"q\\r ü$(x)%'
@@ -96,7 +99,7 @@ def test_events_are_masked_and_torn_lines_go(tmp_path: Path) -> None:
     log.emit("b", words=[VALUE], odd="\udcff")
     log.close()
     first, second = [json.loads(line) for line in path.read_text().splitlines()]
-    assert first == {"event": "a"} and second["words"] == ["***"] and second["odd"] == "\udcff"
+    assert first == {"event": "a"} and second["words"] == ["***"] and second["odd"] == "\\xff"
     path.write_bytes(b"only half")
     EventLog(str(path)).close()
     assert path.read_bytes() == b""
@@ -117,3 +120,35 @@ def test_the_reserve_is_given_up_for_the_last_words(tmp_path: Path) -> None:
     assert tries == [True, False]
     with pytest.raises(PermissionError):
         reserve.write(lambda: (_ for _ in ()).throw(PermissionError(13, "no")))
+
+
+@pytest.mark.parametrize(
+    "value", ["pä+/ss w'ord~?>\u20ac1", "-----BEGIN\nlïne number two+\n-----END"]
+)
+def test_how_programs_spell_a_value(value: str) -> None:
+    """Whole or line by line; in base64 also with a newline behind it."""
+    mask = Mask([value])
+    for part in {value, value.splitlines()[min(1, value.count("\n"))]}:
+        data = part.encode()
+        spelled = [ascii(part)[1:-1], repr(data)[2:-1], quote_plus(part), quote(part)]
+        for encode in (base64.b64encode, base64.urlsafe_b64encode):
+            spelled += [encode(data).decode(), encode(data).decode().rstrip("=")]
+        for form in spelled:
+            assert mask.text(f"<{form}>").rstrip("=>") == "<***", form
+        with_newline = base64.b64encode(data + b"\n").decode()
+        assert mask.text(with_newline).startswith("***") and len(mask.text(with_newline)) <= 7
+
+
+def test_the_password_of_a_url() -> None:
+    text = "env: 'http://me:p@s'w@proxy:80/x': No such file; http://a:80,x://:pw@b ssh://git@c"
+    masked = "env: 'http://me:***@proxy:80/x': No such file; http://a:80,x://:***@b ssh://git@c"
+    assert url_passwords(text) == masked
+    assert start_cause.explain("env: 'http://me:p@s@proxy': No such file or directory")[
+        "root_cause"
+    ] == ("env: 'http://me:***@proxy': No such file or directory")
+    assert reasons.cause("launch_script", text)["root_cause"] == masked
+
+
+def test_a_secret_that_is_no_text_is_refused_without_it() -> None:
+    words = secret_files.trouble({"A": "secretive\udcff"})
+    assert words is not None and "A is not UTF-8" in words and "secretive" not in words

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -244,6 +246,60 @@ def test_the_host_lock_has_one_holder(tmp_path: Path) -> None:
     first.release()
     assert second.take({"owner": "b"}) and second.owner() == {"owner": "b"}
     second.release()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs two users")
+@pytest.mark.parametrize("first", [1001, 1002])
+def test_two_users_share_a_lock_in_a_sticky_folder(first: int) -> None:
+    """Whatever the umask of the one who made it."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o1777)
+        path = os.path.join(folder, "lock")
+        assert as_user(first, lambda: HostLock(path).take({"owner": "one"}))
+        assert os.stat(path).st_uid == first and os.stat(path).st_mode & 0o777 == 0o666
+        mine = HostLock(path)
+        assert mine.take({"owner": "root"})
+        assert not as_user(2003 - first, lambda: HostLock(path).take({"owner": "two"}))
+        mine.release()
+        assert as_user(2003 - first, lambda: HostLock(path).take({"owner": "two"}))
+        assert json.loads(Path(path).read_text())["owner"] == "two"
+
+
+def as_user(uid: int, what: Callable[[], bool]) -> bool:
+    child = os.fork()
+    if child == 0:
+        code = 2
+        try:
+            os.umask(0o077)
+            os.setgroups([])
+            os.setresgid(uid, uid, uid)
+            os.setresuid(uid, uid, uid)
+            code = 0 if what() else 1
+        finally:
+            os._exit(code)
+    status = os.waitpid(child, 0)[1]
+    assert os.WEXITSTATUS(status) in (0, 1)
+    return os.WEXITSTATUS(status) == 0
+
+
+def test_a_lock_that_somebody_else_makes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between our look and our making it; in a sticky folder O_CREAT on it would be refused."""
+    path, really = str(tmp_path / "l"), os.open
+    looks = iter([FileNotFoundError(2, "not yet")])
+
+    def open_(name: str, flags: int, mode: int = 0o777) -> int:
+        for error in looks:
+            os.close(really(name, os.O_CREAT | os.O_WRONLY, 0o666))
+            raise error
+        assert not flags & os.O_CREAT or flags & os.O_EXCL
+        return really(name, flags, mode)
+
+    monkeypatch.setattr(os, "open", open_)
+    lock = HostLock(path)
+    assert lock.take({"owner": "a"}) and lock.owner() == {"owner": "a"}
+    lock.release()
 
 
 def test_a_young_server_is_looked_at_often() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cargo import procs, queue_store, whole
+from cargo import agent, agent_status, procs, queue_store, stopped_sessions, whole
 from cargo.intake import check_order, submit_orders
 from cargo.queue_store import Store, StoreError
 
@@ -236,3 +236,52 @@ def test_jobs_of_one_call_do_not_drop_each_others_orders(store: Store) -> None:
     assert submit_orders(store, batch("a", 3))["dropped"] == []
     assert queue(store) == [1, 2, 3]
     assert submit_orders(store, batch("b", 2))["dropped"] == [f"{n:016x}" for n in (1, 3)]
+
+
+def of_session(session: str, *numbers: int, owner: str = "me") -> dict[str, Any]:
+    return {"owner": owner, "orders": [{**order(n), "session": session} for n in numbers]}
+
+
+REFUSED = {"queued": [], "already": {}, "dropped": [], "refused": "stopped by hand"}
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_a_call_that_was_stopped_by_hand_orders_nothing_more(store: Store, alive: bool) -> None:
+    """Whether its order runs or waits; a neighbour's call and a later call go on."""
+    submit_orders(store, of_session("a", 1, 2))
+    submit_orders(store, of_session("n", 3, owner="neighbour"))
+    if alive:
+        store.write_agent(os.getpid(), current=f"{1:016x}", owner="me")
+    agent.stop(store, drain=False, wait_s=0, owner="me")
+    assert agent_status.status(store, f"{2:016x}")["stopped_sessions"] == ["a"]
+    before = queue(store)
+    assert before == ([1, 3] if alive else [3])
+    assert submit_orders(store, of_session("a", 2)) == REFUSED and queue(store) == before
+    store.remove_agent()
+    store.clear_stop()
+    assert "refused" not in submit_orders(store, of_session("b", 2)) and 2 in queue(store)
+
+
+def test_a_drain_ends_no_call(store: Store) -> None:
+    submit_orders(store, of_session("a", 1))
+    agent.stop(store, drain=True, wait_s=0, owner="me")
+    assert queue(store) == [] and stopped_sessions.known(store) == []
+
+
+def test_the_last_twenty_stopped_calls_are_known(store: Store) -> None:
+    for number in range(25):
+        submit_orders(store, of_session(f"s{number}", number))
+        agent.stop(store, drain=False, wait_s=0, owner=None)
+    assert stopped_sessions.known(store) == [f"s{number}" for number in range(5, 25)]
+    Path(store.at("stopped.json")).write_text('{"sessions": [1, {"session": 2}]}')
+    assert stopped_sessions.known(store) == []
+
+
+def test_records_are_printable_and_the_queue_is_exact(store: Store) -> None:
+    odd = order(1, odd="\udcff\ud800", label='"\u20ac\\')
+    with store.locked():
+        submit_orders(store, {"owner": "m\udcff", "orders": [odd]})
+    head = store.head()
+    assert head is not None and head["odd"] == "\udcff\ud800" and head["owner"] == "m\\xff"
+    shown = json.loads(whole.dump(head).decode())
+    assert shown["odd"] == "\\xff\\ud800" and shown["label"] == '"\u20ac\\'

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from decodelab import stats, study
+from decodelab import columns, study
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 TRANSPORT = {
@@ -121,4 +121,4 @@ def test_no_python_where_snakemake_would_trip_over_it() -> None:
 
 def test_the_rules_promise_the_tables_that_are_made() -> None:
     """The names stand twice, so that parsing the Snakefile need not load the reading wing."""
-    assert set(study.TABLES) == set(stats.COLUMNS)
+    assert set(study.TABLES) == set(columns.COLUMNS)

@@ -21,7 +21,8 @@ from decodelab.fetched import Changed, Fetched
         ("/root/work/logs/", "root_work_logs"),
         ("/root//work/./logs", "root_work_logs"),
         ("/root/work_logs", "root_work%5Flogs"),
-        ("/root/a b/日志", "root_a%20b_%E6%97%A5%E5%BF%97"),
+        ("/root/a b/日志", "root_a%20b_日志"),
+        ("/a\u3000b/\udcff", "a%E3%80%80b_%FF"),
         ("/.hidden", "%2Ehidden"),
         ("/", "_"),
     ],
@@ -32,7 +33,26 @@ def test_a_folder_has_one_name(folder: str, name: str) -> None:
 
 def test_two_folders_have_two_names() -> None:
     folders = ["/a/b", "/a_b", "/a%5Fb", "/a__b", "/a/_b", "/a_/b", "/A/b"]
-    assert len({fetched.folder_name(f) for f in folders}) == len(folders)
+    folders += ["/日/志", "/日_志", f"/{'x' * 300}/a", f"/{'x' * 300}/b", "/" + "é" * 101]
+    names = {fetched.folder_name(f) for f in folders}
+    assert len(names) == len(folders)
+    assert max(len(n.encode()) for n in names) <= 200
+
+
+def test_a_folder_in_chinese_stays_readable() -> None:
+    assert fetched.folder_name("/root/" + "测" * 30) == "root_" + "测" * 30
+
+
+@pytest.mark.parametrize("stem", ["x" * 250, "测" * 83, "a." + "y" * 248])
+def test_a_long_name_has_room_for_a_second_content(stem: str, tmp_path: Path) -> None:
+    home, name = Fetched(tmp_path / "home"), f"{stem}.json"
+    assert bring(home, tmp_path, "one", name) == name
+    second = bring(home, tmp_path, "two", name)
+    assert second.endswith(".json") and second.startswith(stem[:50])
+    assert bring(home, tmp_path, "two", name) == second
+    other = fetched.beside(f"{stem[:-1]}z.json", entry("two")["sha256"])
+    assert other != second, "another file with the same content"
+    assert fetched.beside("short.json", "0123456789") == "short.01234567.json"
 
 
 @pytest.mark.parametrize(
@@ -81,8 +101,12 @@ def test_what_comes_must_be_what_was_listed(tmp_path: Path) -> None:
 
 def test_a_file_named_like_ours_goes_beside(tmp_path: Path) -> None:
     home = Fetched(tmp_path / "home")
-    for name in (fetched.SUMS, fetched.PROVENANCE):
-        assert bring(home, tmp_path, "theirs", name) not in (fetched.SUMS, fetched.PROVENANCE)
+    for name, here in fetched.OURS.items():
+        for _ in range(2):
+            assert bring(home, tmp_path, "theirs", name) == here
+    home.write_account({}, "now")
+    later = bring(Fetched(home.folder), tmp_path, "theirs, later", fetched.PROVENANCE)
+    assert later.startswith("PROVENANCE.host.") and later != "PROVENANCE.host.json"
 
 
 def test_the_account_can_be_checked_and_changes_only_with_the_files(tmp_path: Path) -> None:

@@ -45,11 +45,17 @@ class FakeHost:
     def __init__(self, answer: bytes | HostError = b"", err: bytes = b"") -> None:
         self.answer, self.err = answer, err
         self.asked: dict[str, Any] = {}
+        self.takes_stdin = True
+        self.models = b""
 
     def symbols(self) -> dict[str, str]:
         return {"{python}": self.python}
 
     def run(self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float = 60) -> Result:
+        if list(argv) == ["cat"]:
+            return Result(0, stdin if self.takes_stdin else b"", b"")
+        if argv[-1] == hostcheck.MODELS:
+            return Result(0, self.models, b"Traceback:\nURLError: refused")
         if argv[-1].endswith("host_check.py"):
             self.asked = json.loads(stdin)
             if isinstance(self.answer, HostError):
@@ -72,7 +78,7 @@ def check(
     study: Study, name: str, host: FakeHost, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> hostcheck.Checked:
     monkeypatch.setattr(hostcheck, "open_host", lambda *_: host)
-    monkeypatch.setattr(hostcheck, "_route", lambda block, out: "root@h:22")
+    monkeypatch.setattr(hostcheck, "_route", lambda block: ("root@h:22", None))
     return hostcheck.check_host(study, name, root)
 
 
@@ -149,6 +155,85 @@ def test_secrets_are_looked_for_and_not_shown(root: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
+    ("value", "is_key", "words"),
+    [
+        ("canary-1", True, ""),
+        ("  short  ", False, "shorter than 8"),
+        ("canary-\udcff", False, "not UTF-8"),
+        ("canary-\u00e9", True, "printable ASCII"),
+        ("canary\ntwo", True, "printable ASCII"),
+        ("canary\ntwo", False, ""),
+    ],
+)
+def test_a_secret_that_the_host_would_refuse(value: str, is_key: bool, words: str) -> None:
+    said = hostcheck._refused(value, is_key)
+    assert "canary" not in said and (words in said if words else not said)
+
+
+def test_a_start_up_file_that_reads_stdin_is_named(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = open_study([], {}, root)
+    host = FakeHost(b"[]")
+    host.takes_stdin = False
+    out = check(study, "bi100", host, root, monkeypatch)
+    assert [(r["check"], r["state"]) for r in out.rows] == [
+        ("reachable", "ok"),
+        ("stdin", "fail"),
+        ("all else", "warn"),
+    ]
+    assert ".bashrc" in out.rows[1]["todo"] and not host.asked
+
+
+def test_windows_line_ends_in_a_setup_script(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = open_study([], {}, root)
+    told = {**row("setup", "ok"), "set": {"A": "b\r", "C": "d"}}
+    out = check(study, "bi100", FakeHost(json.dumps([told]).encode()), root, monkeypatch)
+    setup = out.rows[1]
+    assert setup["state"] == "warn" and setup["found"].endswith("return: A"), setup
+
+
+@pytest.mark.parametrize("why", ["nobody listens", "another key"])
+def test_a_key_that_was_not_compared_is_not_called_ok(
+    root: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    study = open_study([], {}, root)
+    known = {"check": "host key", "state": "ok", "found": "known: h ssh-ed25519", "todo": ""}
+
+    def refuse(*_: object) -> FakeHost:
+        raise HostError(f"{why}.\nHint: x")
+
+    monkeypatch.setattr(hostcheck, "open_host", refuse)
+    monkeypatch.setattr(hostcheck, "_route", lambda block: ("root@h:22", known))
+    out = hostcheck.check_host(study, "bi100", root)
+    assert [(r["check"], r["state"]) for r in out.rows] == [
+        ("reachable", "fail"),
+        ("host key", "warn"),
+    ]
+    assert "not compared" in out.rows[1]["found"]
+    unknown = {**known, "state": "fail"}
+    monkeypatch.setattr(hostcheck, "_route", lambda block: ("root@h:22", unknown))
+    assert len(hostcheck.check_host(study, "bi100", root).rows) == 1
+
+
+def test_torch_is_not_asked_of_a_simulated_host() -> None:
+    server = {"fingerprint": {"modules": []}, "engine": "vllm-v0", "argv": ["python3", "server.py"]}
+    assert hostcheck.modules([server]) == ["torch"]
+    assert hostcheck.modules([server], simulated=True) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "state", "words"),
+    [(b'{"models": ["m"]}', "ok", "models m"), (b"", "fail", "URLError: refused")],
+)
+def test_an_attached_server_is_asked(answer: bytes, state: str, words: str) -> None:
+    host = FakeHost()
+    host.models = answer
+    told = hostcheck._attached(host, "http://127.0.0.1:1", "")
+    assert told["state"] == state and words in told["found"], told
+
+
+@pytest.mark.parametrize(
     ("said", "state", "words"),
     [
         (
@@ -157,7 +242,13 @@ def test_secrets_are_looked_for_and_not_shown(root: Path, monkeypatch: pytest.Mo
             "1 accelerators with",
         ),
         ("no driver here", "fail", ""),
-        ("", "ok", "found"),
+        ("", "fail", "the text is empty"),
+        ("hello\\n", "fail", "looked for"),
+        (
+            "index, utilization.gpu [%], gpu.power [W]\\n0, 7 %, 60.00 W\\n",
+            "warn",
+            "of ixsmi, not of",
+        ),
     ],
 )
 def test_what_the_smi_tool_prints_is_read(said: str, state: str, words: str) -> None:
@@ -171,7 +262,7 @@ def test_a_table_in_a_log_has_one_width_and_no_markup() -> None:
     out = io.StringIO()
     rows = [
         ["a", "check", "ok", "[bold]plain[/bold] " + "word " * 60, ""],
-        ["b", "c", "fail", "", ""],
+        ["b", "c", "fail", "\x1b[31mred\x9b\u202e", ""],
     ]
     hosttable.show("hosts", ("host", "check", "state", "found", "what to do"), rows, out)
     text = out.getvalue()

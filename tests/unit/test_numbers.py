@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from decodelab import numbers, stats
+from decodelab import columns, numbers
 from decodelab.vocabulary import METRICS
 
 
@@ -105,7 +105,7 @@ def test_units_are_those_of_the_vocabulary(metric: str) -> None:
 
 
 def test_units_are_those_of_the_tables() -> None:
-    for name, column in stats.COLUMNS["runs"].items():
+    for name, column in columns.COLUMNS["runs"].items():
         if column.unit in ("s", "tok/s", "MiB", "W", "%"):
             assert numbers.unit(name) == column.unit, name
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -100,6 +101,29 @@ def test_names_that_are_no_utf_8(tmp_path: Path) -> None:
     assert file["name"] == "\udcff\udcfe.log"
     with tarfile.open(fileobj=io.BytesIO(send(odd, 0))) as tar:
         assert tar.getnames() == ["\udcff\udcfe.log"]
+
+
+def test_a_file_that_cannot_be_read_does_not_hide_the_others(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cargo import outbox
+
+    def closed(path: bytes, mode: str) -> Any:
+        if path.endswith(b"/-n"):
+            raise PermissionError(13, "Permission denied", path)
+        if path.endswith(b"/empty"):
+            raise FileNotFoundError(2, "No such file or directory", path)
+        return open(path, mode)
+
+    monkeypatch.setattr(outbox, "open", closed, raising=False)
+    files = {f["name"]: f for f in outbox.listing(os.fsencode(folder), [])["files"]}
+    assert files["-n"] == {"name": "-n", "unreadable": "Permission denied"}
+    assert set(files) == set(AWKWARD) - {"empty"} and "sha256" in files["a b.json"]
+
+
+def test_a_path_in_an_error_is_told_as_it_is(tmp_path: Path) -> None:
+    done = call("outbox.py", "list", f"{tmp_path}/没\udcff", LC_ALL="C")
+    assert done.stderr.decode() == f"No such file or directory: {tmp_path}/没\\xff\n"
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from sample_study import Study, request, run_record
 
 from decodelab import records, stats, tables
+from decodelab.columns import COLUMNS
 
 ROOT = Path(__file__).parents[2]
 
@@ -140,7 +141,7 @@ def test_every_table_is_held_to_the_dictionary(tmp_path: Path) -> None:
     command = [sys.executable, ROOT / "scripts/aggregate.py", "--plan", tmp_path / "plan.json"]
     command += ["--runs", tmp_path / "runs", "--out", tmp_path / "tables"]
     subprocess.run(command, check=True, timeout=60, cwd=tmp_path)
-    for name, columns in stats.COLUMNS.items():
+    for name, columns in COLUMNS.items():
         with (tmp_path / "tables" / f"{name}.csv").open(newline="") as handle:
             reader = csv.DictReader(handle)
             assert reader.fieldnames == list(columns)
@@ -154,12 +155,12 @@ def test_every_table_is_held_to_the_dictionary(tmp_path: Path) -> None:
 
 def test_a_column_without_a_unit_is_text_or_a_number_of_something() -> None:
     """numbers_or_text: the reader of the tables must know which columns are words."""
-    plain = {n for columns in stats.COLUMNS.values() for n, c in columns.items() if not c.unit}
+    plain = {n for columns in COLUMNS.values() for n, c in columns.items() if not c.unit}
     assert plain - tables.TEXT == {"start", "index", "gpu", "record", "line"}
 
 
 def test_every_column_has_a_meaning_and_a_name_that_agrees_with_its_unit() -> None:
-    for table, columns in stats.COLUMNS.items():
+    for table, columns in COLUMNS.items():
         for name, column in columns.items():
             assert column.meaning, f"{table}.{name}"
             for tail, unit in (

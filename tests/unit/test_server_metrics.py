@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sample_study import Study, request, run_record
 
-from decodelab import reasons, server_metrics, stats
+from decodelab import reasons, server_metrics
+from decodelab.columns import SERVER
 
 NOTHING = dict.fromkeys([*server_metrics.NAMES, "server_cache_hit"])
 V1 = """\
@@ -192,5 +193,5 @@ def test_the_columns_and_the_verdict_of_a_run(tmp_path: Path) -> None:
 
 
 def test_every_figure_has_a_column_and_every_code_its_words() -> None:
-    assert set(stats.SERVER) == set(NOTHING)
+    assert set(SERVER) == set(NOTHING)
     assert {"server_counted_more", "server_counted_less"} <= set(reasons.TEXTS)

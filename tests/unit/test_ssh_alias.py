@@ -118,6 +118,12 @@ def test_strict(ask, written: str, expected: str) -> None:
     assert hop.strict == expected
 
 
+def test_every_hop_names_its_configuration(ask, tmp_path: Path) -> None:
+    hops = ask("Host t\n  ProxyJump one,two\n", "t")
+    assert [h.config for h in hops] == [f"{tmp_path}/config"] * 3
+    assert resolve("a.example")[0].config is None
+
+
 # Jump hosts
 
 
@@ -309,7 +315,8 @@ def test_bad_configuration_says_where(ask, tmp_path: Path) -> None:
         ask("Host t\n  Prot 22\n", "t")
     assert str(caught.value) == (
         f"ssh t: ssh does not accept this: {tmp_path}/config: line 2: Bad configuration option: prot.\n"
-        "Hint: correct the alias or your ssh configuration until `ssh -G t` answers."
+        "Hint: correct the alias or your ssh configuration until"
+        f" `ssh -G -F {tmp_path}/config t` answers."
     )
 
 

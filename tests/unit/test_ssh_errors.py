@@ -53,6 +53,11 @@ def hop(alias: str = "bi100", **given: Any) -> Hop:
     return Hop(**{**values, **given})
 
 
+@pytest.fixture(autouse=True)
+def _no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+
+
 ONE = (hop(),)
 GATE = hop("gate", host="gate.example", port=2222, key_name="[gate.example]:2222")
 TWO = (GATE, hop())
@@ -269,7 +274,8 @@ CASES = [
         "  key file /k/gone is not there\n"
         "  key file /k/b cannot be used: it is encrypted; `ssh-add /k/b` gives it to the agent\n"
         "  the ssh-agent at /run/x is of no use: nobody serves this socket any more\n"
-        f"{OWN_KEYS}",
+        "Hint: there is no agent: start one (`eval $(ssh-agent)`), then `ssh-add /k/b` in the same"
+        " shell.",
         notes=["/kh line 3 does not count: the key is not base64"],
         lost=False,
     ),
@@ -381,3 +387,102 @@ def test_known_key_types_that_the_host_does_not_show(tmp_path: Path) -> None:
         " (ssh-rsa).\n"
         "Hint: compare the host's keys with `ssh bi100`, and add the one it has now to known_hosts."
     )
+
+
+ENCRYPTED = (
+    "key file /k/a b cannot be used: it is encrypted; `ssh-add /k/a b` gives it to the agent"
+)
+DEAD = "the ssh-agent at /run/agent is of no use: nobody serves this socket any more"
+ADD = "`ssh-add '/k/a b'`"
+
+
+@pytest.mark.parametrize(
+    ("agent", "usual", "notes", "hint"),
+    [
+        ("/run/agent", "/run/agent", [], f"{ADD} gives the key to the agent."),
+        (
+            "/run/agent",
+            "/run/usual",
+            [],
+            "`SSH_AUTH_SOCK=/run/agent ssh-add '/k/a b'` gives the key to the agent.",
+        ),
+        (
+            "/run/agent",
+            "/run/agent",
+            [DEAD],
+            f"the agent is dead: start one (`eval $(ssh-agent)`), then {ADD} in the same shell.",
+        ),
+        (
+            "/run/agent",
+            None,
+            [DEAD],
+            f"start the agent that serves /run/agent (IdentityAgent of bi100), then {ADD}.",
+        ),
+        (
+            None,
+            None,
+            [],
+            f"there is no agent: start one (`eval $(ssh-agent)`), then {ADD} in the same shell.",
+        ),
+        (
+            None,
+            "/run/usual",
+            [],
+            f"{ADD} gives the key to your agent, which is not asked: IdentityAgent of bi100 is none,"
+            " or names nothing; take that line out.",
+        ),
+    ],
+    ids=["agent", "its own agent", "dead", "its own is dead", "no agent", "IdentityAgent none"],
+)
+def test_an_encrypted_key_goes_to_the_agent(
+    monkeypatch: pytest.MonkeyPatch,
+    agent: str | None,
+    usual: str | None,
+    notes: list[str],
+    hint: str,
+) -> None:
+    if usual is not None:
+        monkeypatch.setenv("SSH_AUTH_SOCK", usual)
+    told = explain(no_key_fits([], [ENCRYPTED, *notes]), (hop(identity_agent=agent),), 0)
+    assert str(told).partition("\nHint: ")[2] == hint
+
+
+@pytest.mark.parametrize(
+    ("config", "where"), [(None, ""), ("/etc/lab config", " in /etc/lab config")]
+)
+def test_a_missing_key_file_is_the_hint(config: str | None, where: str) -> None:
+    error = no_key_fits(["agent key lab"], ["key file /k/gone is not there"])
+    told = str(explain(error, (hop(config=config),), 0))
+    assert told.endswith(
+        f"Hint: there is no /k/gone: put the key there, or correct IdentityFile of bi100{where}."
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "at", "command"),
+    [
+        (no_key_fits([], []), 0, "ssh-copy-id -F '/my lab/config' gate"),
+        (no_key_fits([], []), 0, "ssh -F '/my lab/config' -v gate"),
+        (socket.gaierror(socket.EAI_NONAME, "x"), 0, "ssh -F '/my lab/config' -G gate"),
+        (SSHException("Mismatched MAC"), 0, "ssh -F '/my lab/config' -v gate"),
+        (RuntimeError("what"), 0, "ssh -F '/my lab/config' -v gate"),
+        (
+            refused_key("unknown"),
+            1,
+            "ssh -F '/my lab/config' gate 'ssh-keyscan -t ed25519 10.0.0.7' >>"
+            " /home/me/.ssh/known_hosts",
+        ),
+    ],
+)
+def test_commands_read_the_configuration_of_the_host(
+    error: BaseException, at: int, command: str
+) -> None:
+    own = {"config": "/my lab/config"}
+    hops = (hop("gate", host="gate.example", port=2222, **own), hop(**own))
+    assert f"`{command}`" in str(explain(error, hops, at))
+
+
+def test_a_host_behind_a_proxy_command_with_its_own_configuration() -> None:
+    target = hop(proxy_command="nc x 22", config="/c")
+    told = str(explain(refused_key("unknown"), (target,), 0))
+    assert "`ssh -F /c -o StrictHostKeyChecking=accept-new bi100 true`" in told

@@ -1,0 +1,199 @@
+"""The data dictionary: every table that is written has exactly these columns, with unit and meaning.
+
+In: the run record's fields and the SMI metrics. Out: COLUMNS, table by table in the order of the files.
+A value not known is an empty cell, never 0.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cargo import record
+from decodelab import telemetry, telemetry_window
+
+
+class Column(NamedTuple):
+    unit: str
+    meaning: str
+
+
+FAILURES = tuple(name for name in record.OUTCOMES if name not in ("ok", "not_started"))
+PERCENTILED = ("ttft_s", "e2e_s", "decode_tps", "decode_rate", "e2e_tps", "tpot_s", "itl_s")
+ADJUSTED = (("ttft_s", 90), ("e2e_tps", 10), ("decode_tps", 10))
+RATES = ("decode_tps", "decode_rate", "e2e_tps", "input_tps")
+_UNITS = {**{name: f.unit for name, f in record.REQUEST_FIELDS.items()}, "itl_s": "s"}
+
+# What the server itself counted between the two looks at /metrics, warm-up requests included; see
+# `server_metrics` for its names of each engine era.
+SERVER = {
+    "queue_s": Column(
+        "s", "mean time in the server's queue: its own histogram over the run, warm-up included"
+    ),
+    "server_ttft_s": Column(
+        "s", "mean time to first token that the server saw, from its histogram"
+    ),
+    "server_itl_s": Column(
+        "s",
+        "mean time between outputs of a sequence that the server saw; V0: a multi-step burst "
+        "is one output",
+    ),
+    "server_prompt_tokens": Column("tokens", "prompt tokens that the server counted"),
+    "server_generation_tokens": Column("tokens", "output tokens that the server counted"),
+    "server_preemptions": Column("preemptions", "sequences that lost their place in the KV cache"),
+    "server_cache_queries": Column(
+        "tokens", "looked up in the server's prefix cache (an early V1 counts blocks)"
+    ),
+    "server_cache_hits": Column("tokens", "of these, found (an early V1 counts blocks)"),
+    "server_cache_hit": Column("share", "server_cache_hits / server_cache_queries"),
+}
+
+_IDENTITY = {
+    "run": Column("", "name of the run, unique in the study"),
+    "variant": Column("", "server variant"),
+    "workload": Column("", "name of the workload in the config"),
+    "start": Column("", "number of the fresh server start, from 1"),
+    "start_id": Column("", "which real start; the unit of inference"),
+    "source": Column("", "measured, simulated, reconstructed or imported"),
+}
+
+
+def _request_columns() -> dict[str, Column]:
+    kept = [
+        "ttft_s",
+        "e2e_s",
+        "decode_tps",
+        "decode_rate",
+        "e2e_tps",
+        "tpot_s",
+        "input_tps",
+        "n_first_delta",
+        "prompt_tokens",
+        "cached_tokens",
+        "completion_tokens",
+        "reasoning_tokens",
+        "n_events",
+        "t_start_s",
+        "t_first_s",
+        "t_last_s",
+        "t_end_s",
+        "decode_end",
+    ]
+    return {
+        **_IDENTITY,
+        "index": Column(
+            "", "0-based number of the request in its run; warm-up requests are not in this table"
+        ),
+        "concurrency": Column("requests", "closed-loop workers of the run"),
+        "outcome": Column("", "one of: " + ", ".join(record.OUTCOMES)),
+        "error": Column("", "kind, status and message of a failure"),
+        **{name: Column(*record.REQUEST_FIELDS[name]) for name in kept},
+    }
+
+
+def _run_columns() -> dict[str, Column]:
+    out = {
+        **{k: _IDENTITY[k] for k in ("run", "variant", "workload")},
+        "scenario": Column("", "prompt scenario"),
+        "concurrency": Column("requests", "closed-loop workers"),
+        "requests": Column("requests", "requests planned"),
+        "max_tokens": Column("tokens", "max_tokens of each request"),
+        **{k: _IDENTITY[k] for k in ("start", "start_id", "source")},
+        "validity": Column("", "valid, suspect or invalid"),
+        "reasons": Column("", "codes of what makes it suspect or invalid, joined by ;"),
+        "n_attempted": Column("requests", "requests sent"),
+        "n_ok": Column("requests", "of these, successes"),
+        "n_not_started": Column("requests", "planned and never sent"),
+        **{
+            f"n_{name}": Column("requests", f"ended as {name}: {record.OUTCOMES[name]}")
+            for name in FAILURES
+        },
+        "success_rate": Column("share", "n_ok / n_attempted"),
+    }
+    for name in PERCENTILED:
+        for q in (10, 50, 90):
+            what = (
+                "gaps between output deltas of successes"
+                if name == "itl_s"
+                else f"{name} over successes"
+            )
+            out[f"{name}_p{q}"] = Column(_UNITS[name], f"P{q} of {what}, linear interpolation")
+    for name, q in ADJUSTED:
+        worst = "0" if name in RATES else "infinite"
+        out[f"adj_{name}_p{q}"] = Column(
+            _UNITS[name], f"P{q} of {name} with each failed request as {worst}"
+        )
+    out |= {
+        "decode_rate_median": Column(
+            "tok/s", "median of decode_rate over successes: what questions compare"
+        ),
+        "output_tps_total": Column("tok/s", "tokens of successes / wall_s"),
+        "wall_s": Column("s", "last tE - first t0 over successes"),
+        "prompt_tokens": Column("tokens", "sum over successes"),
+        "cached_tokens": Column("tokens", "sum over successes"),
+        "completion_tokens": Column("tokens", "sum over successes"),
+        "reasoning_tokens": Column("tokens", "sum over successes"),
+        "cache_hit": Column("share", "cached_tokens / prompt_tokens"),
+        "goodput": Column(
+            "share", "attempted requests whose own e2e_tps and ttft_s meet the targets"
+        ),
+        **SERVER,
+        "multi_token_share": Column("share", "output deltas known to hold more than one token"),
+        "smi_records": Column("calls", "calls of the SMI tool in the capture"),
+        "smi_samples": Column("samples", "accelerator samples read from them"),
+        "smi_samples_gpu": Column(
+            "samples", "of the accelerator with the fewest readings of util_pct"
+        ),
+        "smi_samples_gpu_window": Column("samples", "the same inside the run's window"),
+        "smi_rejected": Column("values", "values that cannot be true (sentinels), set to unknown"),
+    }
+    for name in telemetry_window.FIGURES:
+        unit, meaning = telemetry.METRICS[name]
+        out[f"{name}_mean_all"] = Column(
+            unit, f"{meaning}: mean over all samples of all accelerators"
+        )
+        out[f"{name}_max_all"] = Column(unit, f"{meaning}: maximum over all samples")
+        out[f"{name}_mean_window"] = Column(
+            unit, f"{meaning}: time-weighted mean inside the run's window"
+        )
+        out[f"{name}_max_window"] = Column(unit, f"{meaning}: maximum inside the run's window")
+    return out | {
+        "power_cap_w": Column("W", "largest power limit seen"),
+        "gpus": Column("accelerators", "accelerators seen in the capture"),
+        "energy_j_window": Column("J", "energy of all accelerators inside the run's window"),
+        "idle_share_window": Column(
+            "share", "samples inside the run's window that read 0 % utilisation"
+        ),
+        "tokens_per_joule": Column("tok/J", "completion_tokens / energy_j_window"),
+    }
+
+
+COLUMNS: dict[str, dict[str, Column]] = {
+    "requests": _request_columns(),
+    "runs": _run_columns(),
+    "telemetry": {
+        "run": _IDENTITY["run"],
+        "t_s": Column("s", "middle of the SMI call, from the first t0; empty: clocks unrelated"),
+        "gpu": Column("", "index as printed; it may shift when a card is lost"),
+        "uuid": Column("", "UUID, else the bus id: the accelerator's key"),
+        **{name: Column(*telemetry.METRICS[name]) for name in telemetry.METRICS},
+        "record": Column("", "0-based number of the SMI call in the capture"),
+    },
+    "starts": {
+        **{k: _IDENTITY[k] for k in ("variant",)},
+        "server": Column("", "digest of the server's configuration"),
+        **{k: _IDENTITY[k] for k in ("start", "start_id")},
+        "status": Column("", "ready, stopped, failed, died or not_possible"),
+        "cause_class": Column("", "class of the cause of a failed start"),
+        "root_cause": Column("", "the line of the log that names it"),
+        "line": Column("", "its 1-based line number in the log"),
+        "hint_en": Column("", "one action"),
+        "hint_zh": Column("", "the same in Chinese"),
+        "ready_s": Column("s", "from spawn to the first real token, else by the log's own stamps"),
+        "backend": Column("", "attention backend that the log names"),
+        "ignored": Column("", "variables and backends that the log says are ignored, joined by ;"),
+        "version": Column("", "engine version that the log or /version names"),
+        "setup": Column("", "script sourced on the host before the start, its sha256, what it sets"),
+        "source": _IDENTITY["source"],
+        "log": Column("", "published log file"),
+    },
+}  # fmt: skip
