@@ -96,7 +96,13 @@ def _launch(study: Study, digest: str, target: Path, root: Path, now: call.Call)
             f"{len(made['missing'])} of {len(launch['runs'])} runs are not measured yet"
         )
     for file in {target.with_name(f"{digest}.json"), target}:
-        write_json(file, made)
+        try:
+            write_json(file, made)
+        except OSError as error:
+            raise StoreError(
+                f"{file}: cannot be written: {error.strerror}.\n"
+                "Hint: see to this machine's disk, then call snakemake again; nothing is measured twice."
+            ) from error
     return 0
 
 

@@ -16,7 +16,8 @@ from typing import Any
 
 from decodelab.agent_client import AgentClient
 from decodelab.progress import Progress
-from decodelab.store import Store
+from decodelab.receipts import is_pending
+from decodelab.store import DamagedError, Store
 
 STATUS_EVERY_POLLS = 20  # the agent's own answer costs the host a start of Python
 LOOK_EVERY_POLLS = 5  # whether its process is there costs nothing
@@ -60,7 +61,8 @@ class Follower:
             failed = outcome["status"] in NOT_FINAL
             if failed and mine:
                 raise LaunchFailed(_why(outcome))
-            again = failed or (retry and not mine)
+            # Another checkout's order may have wanted less of this launch than ours.
+            again = failed or (retry and not mine) or is_pending(self.launch, self.store)
             self.client.forget(self.digest, purge=again)
             return not again
         self._check_stopped(state)
@@ -111,10 +113,12 @@ class Follower:
         """Bring every whole folder of the launch into the raw store. Names on the host are names in the store."""
         for name in self.client.sealed(self.digest):
             if not self._have(name):
-                with self.client.host.fetch(
-                    f"{self.client.folder_of(self.digest)}/{name}"
-                ) as folder:
-                    self._keep(folder, name)
+                path = f"{self.client.folder_of(self.digest)}/{name}"
+                try:
+                    with self.client.host.fetch(path) as folder:
+                        self._keep(folder, name)
+                except DamagedError as error:  # it counts as not made; the others are whole
+                    self.progress.say(f"{path} on the host is damaged: {error}")
 
     def _have(self, name: str) -> bool:
         server, start = str(self.launch["server"]), int(self.launch["start"])
@@ -176,7 +180,13 @@ class Follower:
             raise LaunchFailed("ended without an outcome; see agent.log")
         if outcome["status"] in NOT_FINAL:
             raise LaunchFailed(_why(outcome))
-        self.client.forget(self.digest)
+        lacks = is_pending(self.launch, self.store)
+        self.client.forget(self.digest, purge=lacks)
+        if lacks:
+            raise LaunchFailed(
+                "some of what it measured is not here, or damaged.\n"
+                "Hint: call snakemake again; only that is measured anew."
+            )
 
 
 def _why(outcome: dict[str, Any]) -> str:

@@ -69,6 +69,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "no_success": ("没有成功的请求", "no request succeeded"),
     "server_died": ("服务在运行中退出", "the server died in the run"),
     "attempted_below_planned": ("发出的请求少于计划", "fewer requests were sent than planned"),
+    "client_stalled": ("客户端曾停顿", "the load client stood still"),
     "stamps_late": ("客户端时间戳滞后", "the client's stamps were late"),
     "usage_impossible": (
         "usage 的 token 数超过 max_tokens，不可能",

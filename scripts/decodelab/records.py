@@ -21,6 +21,8 @@ INDEXES = ("decode_runs.json", "ixsmi_capture.json", "index.json")
 LATE_S = 0.05  # a client later than this at its own clock blurs gaps of a usual token (0.1 s)
 # Fewer output events than tokens by this factor: several tokens came in one event, uncounted.
 MANY_TOKENS = 1.5
+STALL_S = 0.5  # a client that stood still for so long
+STALL_SHARE = 0.05  # ... and for more than this share of the run
 COALESCED_SHARE = 0.05  # of reads that ended several output events
 
 # Which times a figure needs; where they are known the figure is worked out, even to None.
@@ -136,7 +138,8 @@ def worked_out(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def judge_validity(run: Run) -> None:
     """The run-level reasons of METRICS: invalid outranks suspect outranks valid."""
-    invalid, suspect = list(run.entry.get("reasons") or []), []
+    invalid: list[str] = list(run.entry.get("reasons") or [])
+    suspect: list[str] = []
     planned = run.record["run"].get("requests") or run.planned.get("requests")
     outcomes = [request["outcome"] for request in run.requests]
     if not run.ok:
@@ -145,8 +148,16 @@ def judge_validity(run: Run) -> None:
         invalid.append("server_died")
     if planned is not None and run.summary["n_attempted"] < planned:
         invalid.append("attempted_below_planned")
-    if stamps_late(run.record.get("client") or {}):
+    if "client" in outcomes:
+        invalid.append("client_failed")
+    client = run.record.get("client") or {}
+    if stamps_late(client):
         invalid.append("stamps_late")
+    stall = telemetry.number(client.get("loop_late_max_s")) or 0.0
+    if stall > STALL_S:
+        # Kernel stamps keep their truth, but requests began late and the run's wall time holds the pause.
+        wall = telemetry.number(client.get("wall_s")) or stall
+        (invalid if stall > STALL_SHARE * wall else suspect).append("client_stalled")
     if any((r["completion_tokens"] or 0) > run.planned["max_tokens"] for r in run.ok):
         invalid.append("usage_impossible")
     if any(_disagrees(request) for request in run.ok):

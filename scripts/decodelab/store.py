@@ -18,6 +18,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,10 @@ DONE = "DONE.json"
 
 
 class StoreError(Exception):
+    """The store cannot be read or written; the text is for the user."""
+
+
+class DamagedError(StoreError):
     """A folder does not hold what its DONE.json says."""
 
 
@@ -70,13 +75,13 @@ def verify(folder: Path) -> dict[str, Any]:
     """Check every file of `folder` against its DONE.json and return that. Raises StoreError naming the first fault."""
     done = _done(folder)
     if done is None:
-        raise StoreError(f"{folder}: no readable {DONE}")
+        raise DamagedError(f"{folder}: no readable {DONE}")
     for name, expected in done["files"].items():
         file = folder / name
         if not file.is_file():
-            raise StoreError(f"{file}: missing, though {DONE} lists it")
+            raise DamagedError(f"{file}: missing, though {DONE} lists it")
         if sha256_of(file) != expected:
-            raise StoreError(f"{file}: content differs from the checksum in {DONE}")
+            raise DamagedError(f"{file}: content differs from the checksum in {DONE}")
     return done
 
 
@@ -144,29 +149,29 @@ class Store:
     def put(self, source: Path, server: str, start: int, name: str) -> Path:
         """Take in a start ("start-<id>") or an attempt ("<run>/<attempt>"): copy, check, rename.
 
-        A target that is already there is left as it is: names are unique per real attempt. Raises StoreError
-        if the source is not whole.
+        A whole target that is already there is left as it is: names are unique per real attempt. Raises
+        DamagedError if the source is not whole, StoreError if the store cannot be written.
         """
         target = self.start_root(server, start) / name
         if target.is_dir() and _done(target) is not None:
             return target
-        target.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=".incoming-", dir=target.parent))
         try:
-            copy = scratch / target.name
-            shutil.copytree(source, copy)
-            verify(copy)
-            for file in copy.iterdir():
-                file.chmod(0o444)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            scratch = Path(tempfile.mkdtemp(prefix=".incoming-", dir=target.parent))
             try:
-                copy.rename(target)
-            except OSError:
-                # Another process put the same folder in between; ours holds the
-                # same checked content.
-                if _done(target) is None:
-                    raise
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+                copy = scratch / target.name
+                shutil.copytree(source, copy)
+                verify(copy)
+                for file in [*copy.iterdir(), copy]:
+                    _sync(file)
+                _move_in(copy, target)
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
+        except OSError as error:  # shutil.Error is one as well
+            raise StoreError(
+                f"{target}: cannot be written: {_cause(error)}.\n"
+                "Hint: see to this machine's disk; what was measured stays on the host and is fetched by the next call."
+            ) from error
         return target
 
     def engine_fingerprint(self, engine_key: str) -> str | None:
@@ -200,6 +205,36 @@ def write_json(path: Path, value: object) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def _sync(path: Path) -> None:
+    """To the disk, so that a power cut leaves no half folder under a final name; files become read-only."""
+    if path.is_file():
+        path.chmod(0o444)
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _move_in(copy: Path, target: Path) -> None:
+    try:
+        copy.rename(target)
+    except OSError:
+        if _done(target) is not None:
+            return  # another process put the same checked content there in between
+        # What lies there has no readable DONE.json: kept, out of the way.
+        target.rename(target.with_name(f".broken-{target.name}-{time.time_ns()}"))
+        copy.rename(target)
+
+
+def _cause(error: OSError) -> str:
+    """The cause in one line; shutil.Error holds a list with one entry a file."""
+    first = error.args[0] if error.args else error
+    if isinstance(first, list) and first:
+        return str(first[0][2])
+    return str(error.strerror or error)
 
 
 def _done(folder: Path) -> dict[str, Any] | None:
