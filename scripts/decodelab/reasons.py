@@ -69,6 +69,11 @@ TEXTS: dict[str, tuple[str, str]] = {
     "no_success": ("没有成功的请求", "no request succeeded"),
     "server_died": ("服务在运行中退出", "the server died in the run"),
     "attempted_below_planned": ("发出的请求少于计划", "fewer requests were sent than planned"),
+    "no_ok_request": ("没有成功的请求", "no request succeeded"),
+    "limit": ("运行未在时限内结束", "the run did not end within its limit"),
+    "client_failed": ("负载客户端自身失败", "the load client itself failed"),
+    "health_failed": ("服务进程仍在但不再应答", "the server lived but no longer answered"),
+    "engine_changed": ("运行期间引擎文件发生变化", "the engine's files changed while it ran"),
     "client_stalled": ("客户端曾停顿", "the load client stood still"),
     "stamps_late": ("客户端时间戳滞后", "the client's stamps were late"),
     "usage_impossible": (
