@@ -50,15 +50,22 @@ def main(argv: list[str] | None = None) -> int:
 def read_samples(one: Checked, tool: str) -> None:
     """Whether the reports' own reader finds something in what the SMI tool printed, and what."""
     row = next((row for row in one.rows if row["check"] == "telemetry"), None)
-    if row is None or row["state"] == "fail" or not one.smi:
+    if row is None or row["state"] == "fail" or one.smi is None:
         return
+    shown = telemetry.detect(one.smi) or tool
     try:
-        readings = telemetry.read_text(one.smi, tool).readings
+        readings = telemetry.read_text(one.smi, shown).readings
     except telemetry.UnreadableSmi as error:
         row.update(
             state="fail", found=f"{row['found']}; {error}", todo="see hosts.<name>.telemetry"
         )
         return
+    if shown != tool:
+        row.update(
+            state="warn",
+            found=f"{row['found']}; this is the output of {shown}, not of {tool}",
+            todo=f"set hosts.<name>.telemetry.tool to {shown}: as {tool}'s it is not read",
+        )
     known = [m for m in telemetry.METRICS if any(r.values[m] is not None for r in readings)]
     row["found"] += f"; {len(readings)} accelerators with {', '.join(known) or 'no figure'}"
     if not known:
@@ -76,7 +83,7 @@ def show(checked: list[Checked]) -> None:
         if one.sets:
             print(f"{one.host}: its setup script sets")
             for name, value in sorted(one.sets.items()):
-                print(f"  {name}={cut(value, 400)}")
+                print(f"  {hosttable.plain(f'{name}={cut(value, 400)}')}")
     failed = sum(row[2] == "fail" for row in rows)
     warned = sum(row[2] == "warn" for row in rows)
     print(f"{len(rows)} checks on {len(checked)} hosts: {failed} failed, {warned} to look at")

@@ -33,6 +33,7 @@ from decodelab.study import Study, open_study
 SCHEMA = "decodelab.smoke/1"
 MAX_TOKENS = 16
 SAMPLE_S = 5.0
+STOP_PATIENCE_S = 20.0
 
 
 class SmokeFailed(Exception):
@@ -46,6 +47,10 @@ class Trial:
     study: Study
     planned: str
     owner: str
+
+    @classmethod
+    def on(cls, study: Study, host: str) -> Trial:
+        return cls(study, _first(study, host), f"{orders.owner(study)}:smoke")
 
     @property
     def host(self) -> str:
@@ -90,7 +95,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _on_host(study: Study, name: str, root: Path) -> bool:
-    trial = Trial(study, _first(study, name), f"{orders.owner(study)}:smoke")
+    trial = Trial.on(study, name)
     print(f"{name}: {trial.variant}, one start, one request of {MAX_TOKENS} tokens", flush=True)
     facts: dict[str, Any] = {
         "schema": SCHEMA,
@@ -164,15 +169,26 @@ def _carry_out(trial: Trial, host: Host, own: Store, root: Path) -> None:
             client.entrust(trial.owner, secrets)
         follower.hand_over([order], orders.host_lock(study, trial.planned))
         follower.wait(orders.patience_s([order]))
-    except LaunchFailed:
-        client.forget(digest_of_trial, purge=True)
+        client.forget(digest_of_trial, purge=True)  # nobody else waits for it
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            progress.say("stopping the server")
+        _take_back(client, trial, float(order["limits"]["stop_grace_s"]) + 30, progress)
         raise
-    except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        progress.say("stopping the server")
-        client.stop(trial.owner, wait_s=float(order["limits"]["stop_grace_s"]) + 30)
-        client.forget(digest_of_trial, purge=True)
-        raise
+
+
+def _take_back(client: AgentClient, trial: Trial, wait_s: float, progress: Progress) -> None:
+    """Whatever went wrong: nothing of the test stays on the host, no secret either."""
+    client.host.patience_s = STOP_PATIENCE_S
+    try:
+        client.stop(trial.owner, wait_s=wait_s)
+        client.forget(trial.launch["digest"], purge=True)
+    except HostError as error:
+        progress.say(
+            f"what was begun could not be taken back: {error}\n"
+            "`snakemake --cores 1 stop` does it as soon as the host can be reached."
+        )
 
 
 def _order(trial: Trial, host: Host, store: Store) -> dict[str, Any]:

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from stop_queue import OtherVersion, agent_there
+
 from decodelab import call, forecast, hosttable, orders
 from decodelab.agent_client import AgentClient
 from decodelab.host import Host, HostError, open_host
@@ -26,7 +28,16 @@ from decodelab.store import Store, StoreError
 from decodelab.study import Study, open_study
 
 AT_ONCE = 8
-HEADINGS = ("host", "now", "done", "failed", "not possible", "remaining", "expected end")
+HEADINGS = (
+    "host",
+    "now",
+    "done",
+    "failed",
+    "stopped",
+    "not possible",
+    "remaining",
+    "expected end",
+)
 
 
 @dataclass
@@ -34,11 +45,12 @@ class Seen:
     """What a host's agent told."""
 
     now: str
+    known: bool = True  # whether anybody answered
     works: bool = False  # on something of this study
     spent_s: float = 0.0  # on the launch that runs
     queued: set[str] = field(default_factory=set)
     ended: set[str] = field(default_factory=set)  # not fetched yet
-    failed: dict[str, str] = field(default_factory=dict)  # of these, with the reason
+    nothing: dict[str, str] = field(default_factory=dict)  # of these, came to nothing: the reason
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -60,6 +72,8 @@ def main(argv: list[str] | None = None) -> int:
         seen = list(pool.map(lambda standing: _ask(study, standing, root), known))
     for standing, at in zip(known, seen, strict=True):
         standing.tried_again(at.queued)
+        for digest, reason in at.nothing.items():
+            standing.came_to_nothing(digest, reason)
     _show(study, known, seen, store)
     return 0
 
@@ -76,13 +90,24 @@ def _ask(study: Study, standing: Standing, root: Path) -> Seen:
             host.patience_s = 0.0
             return _look(study, standing, host)
     except HostError as error:
-        return Seen(f"not reachable: {_first_line(error)}")
+        return Seen(f"not reachable: {_first_line(error)}", known=False)
 
 
 def _look(study: Study, standing: Standing, host: Host) -> Seen:
-    client = AgentClient(host)
-    if not client.present():
-        return Seen(_without_agent(host))
+    client = agent_there(host)
+    if client is None:
+        return Seen("never used")
+    if not isinstance(client, OtherVersion):
+        return _told(study, standing, client)
+    try:
+        seen = _told(study, standing, client)
+    except (HostError, KeyError, TypeError):  # its words may be others
+        return Seen("another version was used here", known=False)
+    seen.now += " (another version)"
+    return seen
+
+
+def _told(study: Study, standing: Standing, client: AgentClient) -> Seen:
     some = next(iter(study.launches))
     state = client.status(some)
     seen = Seen(_idle(state))
@@ -94,16 +119,9 @@ def _look(study: Study, standing: Standing, host: Host) -> Seen:
         seen.now = _waiting(state)
         seen.works = state["agent"].get("owner") == orders.owner(study)
     for digest in state.get("kept") or []:
-        if digest in standing.remaining:
+        if digest in standing.to_do:
             _ended(seen, study, client, digest)
     return seen
-
-
-def _without_agent(host: Host) -> str:
-    """This version was never brought there; perhaps another one was."""
-    listed = host.run(["ls", f"{host.workdir}/cargo"], timeout_s=20)
-    others = listed.exit_code == 0 and listed.out.strip()
-    return "another version was used here" if others else "never used"
 
 
 def _idle(state: Mapping[str, Any]) -> str:
@@ -163,10 +181,11 @@ def _ended(seen: Seen, study: Study, client: AgentClient, digest: str) -> None:
     """A launch that ended on the host and that nobody has fetched yet."""
     outcome = client.status(digest)["launch"].get("outcome") or {}
     seen.ended.add(digest)
-    if outcome.get("status") not in ("done", "not_possible"):
+    status = outcome.get("status")
+    if status not in ("done", "not_possible"):
         cause = outcome.get("cause") or {}
         reason = cause.get("root_cause") or outcome.get("reason") or "no reason given"
-        seen.failed[digest] = str(reason)
+        seen.nothing[digest] = f"stopped: {reason}" if status == "stopped" else str(reason)
 
 
 # ---------------------------------------------------------------- the table
@@ -183,27 +202,38 @@ def _show(study: Study, known: list[Standing], seen: list[Seen], store: Store) -
         for standing, at, left_s in zip(known, seen, left, strict=True)
     ]
     sums = [str(sum(numbers)) for numbers in zip(*map(_counts, known), strict=True)]
-    rest = f"about {forecast.words(max(left))} of work" if sums[-1] != "0" else "nothing left to do"
-    rows.append(["total", f"{sum(s.total for s in known)} launches", *sums, rest])
+    total = f"{sum(s.total for s in known)} launches"
+    rows.append(["total", total, *sums, _rest(known, max(left))])
     hosttable.show(f"study {study.name}", HEADINGS, rows, sys.stdout, total=1)
     for standing, at, pace in zip(known, seen, paces, strict=True):
         _reasons(study, standing, at)
-        if standing.remaining:
+        if standing.to_do:
             _basis(standing.host, pace)
 
 
-def _counts(standing: Standing) -> tuple[int, int, int, int]:
+def _rest(known: list[Standing], left_s: float) -> str:
+    if not any(standing.to_do for standing in known):
+        return "nothing left to do"
+    again = sum(len(standing.failed) + len(standing.stopped) for standing in known)
+    tried = f", {again} to be tried again" if again else ""
+    return f"about {forecast.words(left_s)} of work{tried}"
+
+
+def _counts(standing: Standing) -> tuple[int, ...]:
     return (
         len(standing.done),
         len(standing.failed),
+        len(standing.stopped),
         len(standing.not_possible),
         len(standing.remaining),
     )
 
 
 def _end(standing: Standing, seen: Seen, left_s: float) -> str:
-    if not standing.remaining:
+    if not standing.to_do:
         return "-"
+    if not seen.known:
+        return "unknown"
     if not seen.works:
         return f"not at work; {forecast.words(left_s)} left"
     form = "%H:%M" if left_s < 12 * 3600 else "%a %H:%M"
@@ -212,9 +242,11 @@ def _end(standing: Standing, seen: Seen, left_s: float) -> str:
 
 
 def _reasons(study: Study, standing: Standing, seen: Seen) -> None:
-    for digest, reason in {**standing.failed, **seen.failed}.items():
+    for digest, reason in standing.failed.items():
         what = label(study.launches[digest])
         print(f"failed, tried again by the next call: {what}: {_one_line(reason)}")
+    for digest in standing.stopped:
+        print(f"stopped, goes on with the next call: {label(study.launches[digest])}")
     for digest, reason in standing.not_possible.items():
         print(f"not possible: {label(study.launches[digest])}: {_one_line(reason)}")
     if seen.ended:

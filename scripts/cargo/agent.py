@@ -24,7 +24,7 @@ from typing import Any, Dict, List, Optional, Tuple
 if __package__ in (None, ""):
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-from cargo import agent_status, procs, room, utf8_io
+from cargo import agent_status, printable, procs, room, stopped_sessions, utf8_io
 from cargo.queue_store import DIGEST, Store, StoreError
 
 # `status` is polled while a measurement runs on few cores: what only `work` and `stop` need is
@@ -50,7 +50,7 @@ def secrets(store: Store) -> Dict[str, Any]:
         raise StoreError(trouble)
     store.prepare()
     with store.locked():
-        secret_files.put(store.root, str(handed["owner"]), handed["values"])
+        secret_files.put(store.root, printable.plain(str(handed["owner"])), handed["values"])
     return {"kept": sorted(handed["values"])}
 
 
@@ -66,7 +66,7 @@ def submit(store: Store) -> Dict[str, Any]:
     with store.locked():
         answer = submit_orders(store, batch)
         alive = store.agent_alive()
-        started = alive is None and bool(store.queued())
+        started = alive is None and bool(store.queued()) and "refused" not in answer
         pid = spawn(store) if started else (alive or {}).get("pid")
         if started:
             store.write_agent(pid or 0, state="starting", current=None, owner=batch.get("owner"))
@@ -119,14 +119,14 @@ def stop(store: Store, drain: bool, wait_s: float, owner: Optional[str]) -> Dict
     if for_others:
         return {"stopped": True, "agent": "busy for others", "left": []}
     if agent is None:
-        return after_dead_agent(store, owner)
+        return after_dead_agent(store, owner, drain)
     end = time.monotonic() + wait_s
     while at_work(store, agent):
         if time.monotonic() >= end:
             return {"stopped": False, "agent": "alive", "current": agent.get("current"), "left": []}
         time.sleep(0.05)
     if store.stop_word() is not None:  # the agent died instead of stopping
-        return after_dead_agent(store, owner)
+        return after_dead_agent(store, owner, drain)
     return {"stopped": True, "agent": "idle" if store.agent_alive() else "gone", "left": []}
 
 
@@ -135,6 +135,8 @@ def ask(store: Store, word: str, owner: Optional[str]) -> Tuple[Optional[Dict[st
     store.prepare()
     with store.locked():
         agent = store.agent_alive()
+        if word == "now":
+            stopped_sessions.remember(store, owner)
         if agent is not None and owner is None:
             store.ask_to_stop(word)
             store.apply_stop()
@@ -166,7 +168,7 @@ def at_work(store: Store, agent: Dict[str, Any]) -> bool:
     return store.stop_word() is not None or agent.get("signalled", False)
 
 
-def after_dead_agent(store: Store, owner: Optional[str]) -> Dict[str, Any]:
+def after_dead_agent(store: Store, owner: Optional[str], drain: bool) -> Dict[str, Any]:
     """No agent lives: end what it left, and empty the queue (what was measured stays fetchable)."""
     from cargo.keeper_link import clean_after_dead_agent
 
@@ -176,6 +178,8 @@ def after_dead_agent(store: Store, owner: Optional[str]) -> Dict[str, Any]:
             left += clean_after_dead_agent(store.at("live", name))[1]
     with store.locked():
         if store.agent_alive() is None:
+            if not drain:
+                stopped_sessions.remember(store, owner)
             for item in store.queued():
                 if owner is None or (store.order(item) or {}).get("owner") == owner:
                     store.drop(item.launch, "stopped")
@@ -248,7 +252,8 @@ def answer(args: argparse.Namespace) -> Dict[str, Any]:
     if args.command == "status":
         return agent_status.status(store, args.launch)
     if args.command == "stop":
-        return stop(store, args.drain, args.wait, args.owner)
+        owner = None if args.owner is None else printable.plain(args.owner)
+        return stop(store, args.drain, args.wait, owner)
     if args.command == "forget":
         return forget(store, args.launch, args.purge)
     return work(store)

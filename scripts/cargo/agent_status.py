@@ -11,7 +11,7 @@ import os
 import time
 from typing import Any, Dict, List, Optional
 
-from cargo import room, whole
+from cargo import room, stopped_sessions, whole
 from cargo.queue_store import Store
 
 LAST_EVENTS_BYTES = 256 << 10
@@ -33,6 +33,7 @@ def status(store: Store, launch: Optional[str]) -> Dict[str, Any]:
         "doing": None,
         "halted": store.halted(),
         "kept": store.kept(),
+        "stopped_sessions": stopped_sessions.known(store),
         "now": time.time(),
     }
     if alive is not None:  # one that waits for the host has no current launch: the first one tells

@@ -26,7 +26,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 if __package__ in (None, ""):
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-from cargo import httpx_client, record, scenario
+from cargo import httpx_client, printable, record, scenario
 from cargo.endpoint import Endpoint, UsageError, first_model, request_headers, resolve
 from cargo.epoll_client import EpollClient
 from cargo.exchange import BROKEN, Exchange, request_record
@@ -44,6 +44,7 @@ FILES = (
     "httpx_client.py",
     "load.py",
     "mask.py",
+    "printable.py",
     "record.py",
     "scenario.py",
     "sse.py",
@@ -222,9 +223,8 @@ def write_whole(path: str, found: Dict[str, Any]) -> None:
         prefix=os.path.basename(path) + ".", suffix=".tmp", dir=folder
     )
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
-            json.dump(found, out, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-            out.write("\n")
+        with os.fdopen(handle, "wb") as out:
+            out.write(printable.dumps(found, allow_nan=False, separators=(",", ":")) + b"\n")
             out.flush()
             os.fsync(out.fileno())
         os.chmod(temporary, 0o644)

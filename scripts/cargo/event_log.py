@@ -1,18 +1,18 @@
 """The append-only event file of one launch.
 
 In: an event name and its fields. Out: one JSON line each, flushed, stamped with wall (t) and
-monotonic (m) time, without any secret. A torn last line (power cut, full disk) is taken away
+monotonic (m) time, printable, without any secret. A torn last line (power cut, full disk) is taken away
 before the next is written: readers only ever count whole lines as read.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
 from typing import Any
 
+from cargo import printable
 from cargo.mask import Mask
 
 BLOCK_BYTES = 65536
@@ -39,7 +39,7 @@ class EventLog:
     def emit(self, event: str, **fields: Any) -> None:
         line = {"t": round(time.time(), 6), "m": round(time.monotonic(), 6), "event": event}
         line.update(self.mask.deep(fields))
-        data = (json.dumps(line, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
+        data = printable.dumps(line) + b"\n"
         try:
             if os.write(self._fd, data) < len(data):
                 self._cut_torn_line()

@@ -64,15 +64,25 @@ class HostLock:
         try:  # first without O_CREAT: sticky folders refuse it for another user's file
             return os.open(self.path, os.O_RDWR)
         except FileNotFoundError:
-            fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
-            with contextlib.suppress(OSError):
-                os.fchmod(fd, 0o666)  # the umask must not shut others out
-            return fd
+            with contextlib.suppress(FileExistsError):  # somebody else was faster
+                return self._make()
+            return os.open(self.path, os.O_RDWR)
         except OSError as error:
             if error.errno not in room.NOT_WRITABLE:
                 raise
             self._writable = False
             return os.open(self.path, os.O_RDONLY)
+
+    def _make(self) -> int:
+        """Open to all from its first moment: the umask must not shut others out."""
+        before = os.umask(0)
+        try:
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        finally:
+            os.umask(before)
+        with contextlib.suppress(OSError):
+            os.fchmod(fd, 0o666)  # a folder's default rights (ACL) may have taken some away
+        return fd
 
     def owner(self) -> Optional[Dict[str, Any]]:
         return read_owner(self.path)

@@ -12,7 +12,7 @@ import os
 import time
 from typing import Any, Dict, List
 
-from cargo import secret_files, whole
+from cargo import printable, secret_files, stopped_sessions, whole
 from cargo.queue_store import DIGEST, Store, StoreError
 
 ORDER_SCHEMA = "decodelab.order/1"
@@ -67,11 +67,15 @@ def submit_orders(store: Store, batch: Dict[str, Any]) -> Dict[str, Any]:
 
     The owner's own pending orders become the batch, in its order; other owners' orders stay and
     come first. Launches that run, are finished, or belong to another owner are left as they are;
-    so are those that another job of the same call (session) has ordered.
+    so are those that another job of the same call (session) has ordered. A call that was stopped by
+    hand is refused as a whole.
     """
+    stopped = stopped_sessions.known(store)
+    if any(order.get("session") in stopped for order in batch.get("orders", [])):
+        return {"queued": [], "already": {}, "dropped": [], "refused": "stopped by hand"}
     store.sweep_forgotten()
     store.apply_stop()  # a stop that was asked for before this batch must not swallow it
-    owner, orders = str(batch.get("owner", "")), batch.get("orders", [])
+    owner, orders = printable.plain(str(batch.get("owner", ""))), batch.get("orders", [])
     current = (store.agent_alive() or {}).get("current")
     session = next((order.get("session") for order in orders), None)
     others, mine, siblings = {}, [], set()
@@ -120,7 +124,7 @@ def _write_all(store: Store, wanted: List[Dict[str, Any]], in_place: Dict[str, s
     try:
         for order in wanted:
             if order["launch"] in in_place:
-                whole.write_json(in_place[order["launch"]], order)
+                whole.write_json(in_place[order["launch"]], order, exact=True)
             else:
                 added.append(store.append(order))
     except OSError:

@@ -91,7 +91,7 @@ class Keeper:
             "members": procs.living(pids),
         }
         with contextlib.suppress(OSError):  # a full disk must not stop the watch
-            whole.write_json(self.spec["live"], live, durable=False)
+            whole.write_json(self.spec["live"], live, durable=False, exact=True)
         if self.spec["polite"]:
             self.be_polite(pids)
 

@@ -1,20 +1,31 @@
 """Keeping secret values out of everything that is written: logs, events, records, messages.
 
 In:  the values. Out: text, JSON values and files in which each of them is stars.
-A value is also found as JSON, as Python and as a URL would spell it. Records keep their numbers:
-only strings in them are looked at. Logs are overwritten in place, star by character, so that it
-works on a full disk and line offsets hold.
+A value is also found as JSON, as Python, as a URL and as base64 would spell it, and so is each line
+of it. What is shorter than 8 characters, a line too, is not found: it would hide ordinary text.
+Records keep their numbers: only strings in them are looked at. Logs are overwritten in place, star
+by character, so that it works on a full disk and line offsets hold.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import re
 from typing import Any, Iterable, List, Set
+
+from cargo import printable
 
 STARS = "***"
 MIN_LENGTH = 8  # a shorter one cannot be told from ordinary text
 BLOCK_BYTES = 1 << 20
+_URL_PASSWORD = re.compile(r"(://[^\s/:@]*):[^\s/]+@")
+
+
+def url_passwords(text: str) -> str:
+    """Text in which nobody's `://user:password@` can be read, whether it was named a secret or not."""
+    return _URL_PASSWORD.sub(r"\1:%s@" % STARS, text)
 
 
 class Mask:
@@ -23,9 +34,9 @@ class Mask:
         for value in values:
             for part in [value, *value.splitlines()]:  # text is often cut into lines
                 if len(part.strip()) >= MIN_LENGTH:
-                    forms |= _spellings(part.strip())
+                    forms |= _spellings(part.strip()) | _in_base64(part) | _in_base64(part.strip())
         self.forms: List[str] = sorted(forms, key=len, reverse=True)
-        self._bytes = [form.encode("utf-8", "surrogateescape") for form in self.forms]
+        self._bytes = [_data(form) for form in self.forms]
 
     def __bool__(self) -> bool:
         return bool(self.forms)
@@ -80,10 +91,10 @@ class Mask:
     def _json_bytes(self, content: bytes, lines: bool) -> "bytes | None":
         parts = content.splitlines(keepends=True) if lines else [content]
         try:
-            made = [json.dumps(self.deep(json.loads(part)), ensure_ascii=False) for part in parts]
+            made = [printable.dumps(self.deep(json.loads(part))) + b"\n" for part in parts]
         except ValueError:
             return None
-        return "".join(line + "\n" for line in made).encode("utf-8", "backslashreplace")
+        return b"".join(made)
 
     def _stars_in_place(self, path: str) -> None:
         longest = max(len(form) for form in self._bytes)
@@ -107,15 +118,36 @@ class Mask:
 
 
 def _spellings(value: str) -> Set[str]:
-    from urllib.parse import quote  # slow to import, and mostly there are no secrets
+    from urllib.parse import quote, quote_plus  # slow to import, and mostly there are no secrets
 
+    data = _data(value)
     return {
         value,
         json.dumps(value)[1:-1],
         json.dumps(value, ensure_ascii=False)[1:-1],
         repr(value)[1:-1],
-        quote(value, safe="", errors="surrogateescape"),
+        ascii(value)[1:-1],
+        repr(data)[2:-1],
+        quote(data, safe=""),
+        quote(data),
+        quote_plus(data),
     }
+
+
+def _in_base64(value: str) -> Set[str]:
+    """Without padding; and as far as it stays the same when a newline or more text follows."""
+    data = _data(value)
+    whole_groups = data[: len(data) // 3 * 3]
+    spelled = [
+        encode(part).decode("ascii").rstrip("=")
+        for encode in (base64.b64encode, base64.urlsafe_b64encode)
+        for part in (data, whole_groups)
+    ]
+    return set(spelled)
+
+
+def _data(value: str) -> bytes:
+    return value.encode("utf-8", "surrogateescape")
 
 
 def _replace(path: str, content: bytes) -> None:

@@ -4,8 +4,9 @@ In: orders (contract "decodelab.order/1"), stop requests. Out: files; every chan
 made under queue.lock, so that `submit`, `stop` and the agent's decision to exit never race.
 
 <workdir>/ queue.lock · queue/<seq6>-<launch16>.json · agent.json · agent.log · stop · halted.json
-           host.lock · live/<start_id>.json (what runs now) · cwd/<start_id>/ · done/<launch16>/...
-           secrets/<owner16>.json · reserve (room for the last words on a full disk)
+           stopped.json (calls that were stopped by hand) · host.lock · done/<launch16>/...
+           live/<start_id>.json (what runs now) · cwd/<start_id>/ · secrets/<owner16>.json
+           reserve (room for the last words on a full disk)
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class Store:
         taken = [item.seq for item in self.queued()]
         seq = max(taken) + 1 if taken else 1
         path = self.at("queue", "%06d-%s.json" % (seq, order["launch"]))
-        whole.write_json(path, order)
+        whole.write_json(path, order, exact=True)
         return path
 
     def remove(self, launch: str) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, Tuple
 
+from cargo.mask import url_passwords
+
 # code -> (side, hint in English, hint in Chinese); one action each
 REASONS: Dict[str, Tuple[str, str, str]] = {
     "engine_changed": (
@@ -91,7 +93,7 @@ def cause(code: str, text: str) -> Dict[str, Any]:
     side, en, zh = REASONS[code]
     return {
         "class": code,
-        "root_cause": text,
+        "root_cause": url_passwords(text),
         "line": None,
         "stage": None,
         "hint": {"en": en, "zh": zh},

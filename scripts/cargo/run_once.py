@@ -181,7 +181,7 @@ class RunOnce:
         run = self.run
         client = run.get("client") or {}
         scenario = os.path.join(self.scratch, "scenario.json")
-        whole.write_json(scenario, run["scenario"], durable=False)
+        whole.write_json(scenario, run["scenario"], durable=False, exact=True)
         # only httpx lives in site-packages; not looking there saves 0.2 s a run
         site = [] if client.get("http") == "httpx" else ["-S"]
         argv = [*procs.PYTHON, *site, os.path.join(HERE, "decode_microbench.py")]

@@ -33,6 +33,11 @@ def trouble(values: Any) -> "str | None":
             return "a secret's name must be that of an environment variable, found %r" % name
         if not isinstance(value, str) or "\0" in value:
             return "the value of %s must be text without a zero byte" % name
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError:
+            words = "the value of %s is not UTF-8 text. Hint: set it anew, in printable characters."
+            return words % name
         if len(value.strip()) < MIN_LENGTH:
             words = (
                 "the value of %s is shorter than %d characters and could not be told from ordinary "

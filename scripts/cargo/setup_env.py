@@ -12,6 +12,7 @@ A last status other than 0 counts as a failure only if the script also said some
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import re
@@ -21,11 +22,14 @@ import subprocess
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
-from cargo import beside
+from cargo import beside, printable
+from cargo.mask import STARS, url_passwords
 
 DEADLINE_S = 60.0
-WORDS_BYTES = 600
-SECRETIVE = re.compile(r"TOKEN|SECRET|KEY|PASSW|CREDENTIAL", re.IGNORECASE)
+WORDS_CHARS = 600
+CUT_BYTES = 8192
+MAX_SAID_BYTES = 4 << 20
+SECRETIVE = re.compile(r"TOKEN|SECRET|KEY|PASS|_PWD|CRED|ACCESS|AUTH|PRIVATE", re.IGNORECASE)
 SHELLS_OWN = ("PWD", "OLDPWD", "SHLVL", "_")
 STATUS = "DECODELAB_SETUP_STATUS"
 SCRIPT = (
@@ -35,8 +39,14 @@ SCRIPT = (
 )
 
 
+NOT_TAKEN = "it calls exit or exec, so that its environment cannot be taken"
+
+
 class SetupFailed(Exception):
-    """The script gave no environment; the text holds its own words."""
+    """The script gave no environment; the text holds its own words, never a URL's password."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(printable.plain(url_passwords(words)))
 
 
 class Setup(NamedTuple):
@@ -75,23 +85,34 @@ def source(path: str, digest: str, env: Dict[str, str], check: Callable[[], None
     options = ["--noprofile", "--norc"] if shell.endswith("bash") else []
     # In memory: the environment may hold what must not lie in a file. And no pipes: a child that
     # the script left in the background would keep us waiting for their end.
-    dump, said, told = (os.memfd_create("setup") for _ in range(3))
+    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+    dump, said, told = (os.memfd_create("setup", flags) for _ in range(3))
     try:
         words = [path, path, "/proc/self/fd/%d" % told, cat]
         argv = [shell, *options, "-c", SCRIPT, *words]
         code = _run(argv, env, dump, said, told, check)
-        found = _parse(_content(dump))
-        error = _content(said).strip()
-        own_words = (error or _content(told).strip())[-WORDS_BYTES:].decode("utf-8", "replace")
+        _let_nobody_write(dump, said, told)
+        flooded = _flooded(said, told)
+        found = {} if flooded else _parse(_last(dump))
+        error = _last(said, CUT_BYTES).strip()
+        said_last = (error or _last(told, CUT_BYTES).strip()).decode("utf-8", "replace")
+        said_last = url_passwords(said_last)[-WORDS_CHARS:]  # in this order: a cut one is not seen
     finally:
         for fd in (dump, said, told):
             os.close(fd)
+    if flooded:
+        text = (
+            "setup %s wrote more than %d MiB to stdout or stderr and was ended. Its last words: %s"
+        )
+        raise SetupFailed(text % (path, MAX_SAID_BYTES >> 20, " ".join(said_last.split())[-80:]))
     if code is None:
-        raise SetupFailed("setup %s: no end within %g s. %s" % (path, DEADLINE_S, own_words))
+        raise SetupFailed("setup %s: no end within %g s. %s" % (path, DEADLINE_S, said_last))
     status = found.pop(STATUS, None)
+    if status is None and code == 0:
+        raise SetupFailed("setup %s: %s. %s" % (path, NOT_TAKEN, said_last))
     if status is None or (status != "0" and error):
-        ended = status or code
-        raise SetupFailed("setup %s ended with status %s. %s" % (path, ended, own_words))
+        said_last = said_last or "It said nothing; perhaps %s" % NOT_TAKEN
+        raise SetupFailed("setup %s ended with status %s. %s" % (path, status or code, said_last))
     return Setup(found, _changes(path, digest, env, found))
 
 
@@ -117,7 +138,7 @@ def _run(
     beside.RUNNING.add(process.pid)
     end = time.monotonic() + DEADLINE_S
     try:
-        while process.poll() is None and time.monotonic() < end:
+        while process.poll() is None and time.monotonic() < end and not _flooded(said, told):
             check()
             time.sleep(0.01)
         return process.poll()
@@ -130,11 +151,25 @@ def _run(
         beside.RUNNING.discard(process.pid)
 
 
-def _content(fd: int) -> bytes:
-    return os.pread(fd, os.fstat(fd).st_size, 0)
+def _flooded(*fds: int) -> bool:
+    return any(os.fstat(fd).st_size > MAX_SAID_BYTES for fd in fds)
+
+
+def _let_nobody_write(*fds: int) -> None:
+    """A child that was left in the background must not fill the memory with what it says."""
+    for fd in fds:
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)
+
+
+def _last(fd: int, limit: Optional[int] = None) -> bytes:
+    size = os.fstat(fd).st_size
+    begin = 0 if limit is None else max(0, size - limit)
+    return os.pread(fd, size - begin, begin)
 
 
 def _parse(dump: bytes) -> Dict[str, str]:
+    """As it is, byte by byte: the server gets this."""
     pairs = (entry.partition(b"=") for entry in dump.split(b"\0") if b"=" in entry)
     return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
 
@@ -144,9 +179,11 @@ def _changes(
 ) -> Dict[str, Any]:
     """What the script did, for people; values that look secret are not shown."""
     changed = {
-        name: "***" if SECRETIVE.search(name) else value
+        printable.plain(name): STARS
+        if SECRETIVE.search(name)
+        else url_passwords(printable.plain(value))
         for name, value in sorted(after.items())
         if before.get(name) != value and name not in SHELLS_OWN
     }
-    gone = sorted(set(before) - set(after) - set(SHELLS_OWN))
-    return {"path": path, "sha256": digest, "set": changed, "unset": gone}
+    gone = [printable.plain(name) for name in sorted(set(before) - set(after) - set(SHELLS_OWN))]
+    return {"path": printable.plain(path), "sha256": digest, "set": changed, "unset": gone}

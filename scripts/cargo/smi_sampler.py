@@ -56,7 +56,7 @@ class Sampler:
                 "source": source,
                 "provenance": None,
                 "tool": tool,
-                "argv": self.argv,
+                "argv": [os.fsencode(w).decode("utf-8", "backslashreplace") for w in self.argv],
                 "interval_s": self.interval_s,
                 "clock": {"monotonic_s": time.monotonic(), "wall": time.time()},
             }

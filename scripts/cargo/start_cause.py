@@ -17,6 +17,8 @@ from __future__ import annotations
 import re
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
+from cargo.mask import url_passwords
+
 CONFIG, HOST, NONE = "config", "host", "none"
 
 # class -> (side, one action in English, the same in Chinese).  side "config" makes a variant
@@ -412,7 +414,7 @@ def _answer(
     side, en, zh = CLASSES[name]
     return {
         "class": name,
-        "root_cause": line.text.strip()[:_MAX_TEXT] if line is not None else None,
+        "root_cause": None if line is None else url_passwords(line.text.strip())[:_MAX_TEXT],
         "line": line.number if line is not None else None,
         "stage": stage,
         "hint": {"en": en, "zh": zh},

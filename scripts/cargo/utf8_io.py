@@ -11,6 +11,8 @@ import os
 import sys
 from typing import Any
 
+from cargo import printable
+
 
 class NotReadable(Exception):
     """What came is no JSON in UTF-8; the text says why."""
@@ -35,8 +37,7 @@ def read() -> Any:
 
 
 def say(found: Any) -> None:
-    line = json.dumps(found, ensure_ascii=False) + "\n"
-    left = memoryview(line.encode("utf-8", "backslashreplace"))
+    left = memoryview(printable.dumps(found) + b"\n")
     with contextlib.suppress(OSError):  # nobody listens, or the disk of a log is full
         while left:
             left = left[os.write(1, left) :]

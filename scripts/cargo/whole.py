@@ -11,13 +11,20 @@ import json
 import os
 from typing import Any, Dict, List, Optional
 
+from cargo import printable
+
 DONE_SCHEMA = "decodelab.done/1"
 DONE = "DONE.json"
 
 
-def dump(value: Any) -> bytes:
+def dump(value: Any, exact: bool = False) -> bytes:
+    """Printable text; `exact`: read again as it was, also bytes that are no UTF-8 (as JSON's own
+    escapes), for what is still to be used on this host.
+    """
+    if not exact:
+        return printable.dumps(value, indent=1) + b"\n"
     text = json.dumps(value, ensure_ascii=False, indent=1) + "\n"
-    return text.encode("utf-8", "backslashreplace")  # a lone surrogate: JSON's own escape for it
+    return text.encode("utf-8", "backslashreplace")
 
 
 def write(path: str, data: bytes, durable: bool = True) -> None:
@@ -36,8 +43,8 @@ def write(path: str, data: bytes, durable: bool = True) -> None:
         raise
 
 
-def write_json(path: str, value: Any, durable: bool = True) -> None:
-    write(path, dump(value), durable)
+def write_json(path: str, value: Any, durable: bool = True, exact: bool = False) -> None:
+    write(path, dump(value, exact), durable)
 
 
 def read_json(path: str) -> Optional[Any]:

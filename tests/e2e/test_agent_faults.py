@@ -54,6 +54,24 @@ def test_stop_now(lab: Lab, phase: str) -> None:
     assert lab.events(1)[-2]["event"] == "stop_end" and lab.events(1)[-2]["left"] == []
 
 
+def test_stop_by_hand_ends_the_whole_call(lab: Lab) -> None:
+    """Its other jobs are refused, also after the agent has gone; a new call is not."""
+    first = lab.order(1, runs=[lab.run(17, **SLOW)])
+    lab.submit({**first, "session": "a"})
+    lab.until_event(1, "run_begin")
+    assert lab.call("stop", "--owner", "me", "--wait", "30")["stopped"] is True
+    lab.until_idle(5)
+    assert lab.status(2)["stopped_sessions"] == ["a"]
+    answer = lab.submit({**lab.order(2), "session": "a"})
+    assert answer.pop("agent") == {"pid": None, "started": False}
+    refused = {"queued": [], "already": {}, "dropped": [], "refused": "stopped by hand"}
+    assert answer == refused and not lab.processes()
+    lab.submit({**lab.order(2), "session": "b"})
+    lab.until_idle()
+    outcome = lab.outcome(2)
+    assert outcome and (outcome["status"], outcome["session"]) == ("done", "b")
+
+
 def test_drain_finishes_the_current_launch_only(lab: Lab) -> None:
     lab.submit(lab.order(1, runs=2), lab.order(2))
     lab.until_event(1, "run_begin")

@@ -242,3 +242,19 @@ def test_a_setup_script_that_fails(lab: Lab, script: str | None, words: str) -> 
     assert outcome and (outcome["status"], outcome["reason"]) == ("invalid", "setup_failed")
     assert words in outcome["cause"]["root_cause"] and str(path) in outcome["cause"]["root_cause"]
     assert outcome["starts"] == []
+
+
+def test_bytes_that_are_no_text_reach_the_server_and_no_record(lab: Lab) -> None:
+    script = lab.workdir / "setup.sh"
+    script.write_text("export BAD=$'\\xff\\xfe'\n")
+    order = lab.order(1, "--print-env", env={"PYTHONIOENCODING": "utf-8:surrogateescape"})
+    lab.submit({**order, "setup": str(script)})
+    lab.until_idle()
+    record = start_record(lab, 1)
+    assert record["setup"]["set"] == {"BAD": "\\xff\\xfe"}
+    (path,) = lab.folder(1).glob("start-*/server.log")
+    assert b"BAD=\xff\xfe " in path.read_bytes()
+    for file in lab.folder(1).rglob("*.json*"):
+        lines = file.read_text().splitlines() if file.suffix == ".jsonl" else [file.read_text()]
+        for line in lines:
+            json.dumps(json.loads(line), ensure_ascii=False).encode()

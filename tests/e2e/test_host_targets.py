@@ -86,7 +86,11 @@ def test_status_knows_of_hosts_out_of_reach_what_is_here(lab: Lab) -> None:
     assert "never used" in call.text and "| total" in call.text
     # One start of a minute, and 2 x 2 requests of 16 tokens at 1 tok/s.
     assert "far: expected with 60.0 s a start and 1.0 tok/s" in call.text
-    assert "2 min of work" in call.text
+    assert "2 min of work" in call.text and "unknown" in call.text
+    assert "not at work" in call.text, "said of the host that was asked"
+    stop = lab.run("stop")
+    assert stop.exit_code != 0 and "far: cannot be reached" in stop.text, stop.text
+    assert "embedded: nothing was queued" in stop.text
 
 
 def test_status_tells_what_failed_and_what_is_not_possible(lab: Lab) -> None:
@@ -99,6 +103,7 @@ def test_status_tells_what_failed_and_what_is_not_possible(lab: Lab) -> None:
     call = lab.run("status")
     assert "not possible: refused start 1:" in call.text, call.text
     assert "failed, tried again by the next call: lost start 1:" in call.text, call.text
+    assert "1 to be tried again" in call.text and "nothing left" not in call.text
     assert lab.wait_for_no_process() == {}
 
 
@@ -109,8 +114,42 @@ def test_stop_ends_what_runs(lab: Lab) -> None:
     stopped = lab.run("stop")
     work.communicate(timeout=100)
     assert stopped.exit_code == 0, stopped.text
+    assert "embedded: stopped, 2 launches taken out of its queue" in stopped.text, stopped.text
     assert work.returncode != 0
+    after = lab.run("status")
+    assert "stopped, goes on with the next call:" in after.text, after.text
+    assert "failed," not in after.text and "to be tried again" in after.text
     assert lab.servers() == {} and lab.wait_for_no_process() == {}
+
+
+def test_stop_asks_the_agent_of_another_version(lab: Lab) -> None:
+    lab.write_config(long_study())
+    work = lab.start("--cores", "1", "report")
+    until_line(work, "run 1/")
+    with (lab.root / "scripts/cargo/room.py").open("a") as file:
+        file.write("# a newer version\n")
+    seen = lab.run("status")
+    assert "(another version)" in seen.text and ": run " in seen.text, seen.text
+    stopped = lab.run("stop")
+    work.communicate(timeout=100)
+    assert stopped.exit_code == 0 and work.returncode != 0, stopped.text
+    assert "embedded: stopped, " in stopped.text and "another version" in stopped.text
+    assert lab.servers() == {} and lab.wait_for_no_process() == {}
+
+
+def test_stop_leaves_others_alone_and_says_who(lab: Lab) -> None:
+    lab.write_config(long_study())
+    work = lab.start("--cores", "1", "report")
+    until_line(work, "run 1/")
+    lab.write_config({**study(), "study": "other"})
+    stopped = lab.run("stop")
+    assert stopped.exit_code == 0 and "busy for others: owner " in stopped.text, stopped.text
+    assert "embedded: nothing was queued" in stopped.text
+    assert lab.servers() != {}
+    lab.write_config(long_study())
+    assert "embedded: stopped, " in lab.run("stop").text
+    work.communicate(timeout=100)
+    assert lab.wait_for_no_process() == {}
 
 
 # ---------------------------------------------------------------- smoke
@@ -150,6 +189,19 @@ def test_a_smoke_test_that_fails_names_the_root_cause(lab: Lab) -> None:
     # What the agent learned of the server is not the study's.
     report = lab.run("report")
     assert lab.count().starts == 2, report.text
+
+
+def test_a_smoke_test_that_is_refused_leaves_no_secret(lab: Lab) -> None:
+    config = study()
+    config["server"]["secrets"] = ["LAB_TOKEN"]
+    del config["hosts"]["embedded"]["simulated"]
+    config["hosts"]["embedded"]["lock"] = "/no/such/folder/lock"
+    lab.write_config(config)
+    call = lab.run("smoke", env={"LAB_TOKEN": "canary-of-the-lab"})
+    assert call.exit_code == 1 and "/no/such/folder" in call.text, call.text
+    assert (lab.workdir() / "secrets").is_dir(), "they were entrusted"
+    assert not list((lab.workdir() / "secrets").iterdir())
+    assert lab.wait_for_no_process() == {}
 
 
 def test_a_smoke_test_does_not_push_the_study_aside(lab: Lab) -> None:

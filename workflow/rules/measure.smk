@@ -31,4 +31,4 @@ onerror:
     # SIGTERM drains Snakemake: the running launch ends, nothing new starts, so the host's queue must not go on either.
     # A call that measures nothing has no queue of its own, and leaves another call's alone.
     if call.current().queue:
-        shell("{PY:q} scripts/stop_queue.py --drain --config {STUDY.config:q}")
+        shell("{PY:q} scripts/stop_queue.py --drain --best-effort --config {STUDY.config:q}")
