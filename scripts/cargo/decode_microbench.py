@@ -17,6 +17,7 @@ import hashlib
 import json
 import os
 import platform
+import resource
 import secrets
 import signal
 import sys
@@ -34,6 +35,7 @@ from cargo.load import Limits, Load, RunState, self_check
 from cargo.mask import Mask
 
 VERSION = "1"
+SPARE_FILES = 64
 FILES = (
     "__init__.py",
     "decode_microbench.py",
@@ -246,10 +248,24 @@ def _prepare(arguments: argparse.Namespace) -> Tuple[Endpoint, Dict[str, str]]:
     folder = os.path.dirname(os.path.abspath(arguments.out))
     if not os.path.isdir(folder):
         raise UsageError(f"--out: no folder {folder}")
+    _room_for(arguments.concurrency)
     _body(arguments, "model")
     return resolve(arguments.base_url, arguments.http), request_headers(
         arguments.api_key_env, VERSION
     )
+
+
+def _room_for(concurrency: int) -> None:
+    """Every request has a connection of its own: too few file descriptors are our fault, not the server's."""
+    needed = concurrency + SPARE_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        if hard != resource.RLIM_INFINITY and hard < needed:
+            raise UsageError(
+                f"--concurrency {concurrency}: the host allows this process {hard} open files, "
+                f"{needed} are needed (ulimit -Hn)"
+            )
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def _body(arguments: argparse.Namespace, model: str) -> bytes:

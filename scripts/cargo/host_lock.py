@@ -8,9 +8,11 @@ write (another user's, a read-only folder) is locked all the same; then it does 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
+import stat
 from typing import Any, Dict, Optional
 
 from cargo import room
@@ -32,6 +34,9 @@ class HostLock:
 
     def take(self, owner: Dict[str, Any]) -> bool:
         """Try once; note the owner in the file when it is ours. Raises LockUnusable."""
+        if self._fd is not None and not self.is_the_file():
+            os.close(self._fd)  # deleted meanwhile: what we hold keeps nobody out any more
+            self._fd = None
         if self._fd is None:
             fd = self._open()
             try:
@@ -43,8 +48,21 @@ class HostLock:
                 os.close(fd)
                 raise LockUnusable("%s: %s" % (self.path, error.strerror)) from error
             self._fd = fd
+            if not self.is_the_file():  # deleted between our open and our lock
+                os.close(fd)
+                self._fd = None
+                return False
         self._note((json.dumps(owner, ensure_ascii=False) + "\n").encode("utf-8", "replace"))
         return True
+
+    def is_the_file(self) -> bool:
+        """Whether what we hold is still the file that others would lock."""
+        if self._fd is None:
+            return False
+        try:
+            return os.path.samestat(os.fstat(self._fd), os.stat(self.path))
+        except OSError:
+            return False
 
     def _note(self, text: bytes) -> None:
         """Best effort: the lock holds without it, also on a full disk."""
@@ -62,16 +80,24 @@ class HostLock:
     def _open_or_make(self) -> int:
         self._writable = True
         try:  # first without O_CREAT: sticky folders refuse it for another user's file
-            return os.open(self.path, os.O_RDWR)
+            return self._plain(os.O_RDWR)
         except FileNotFoundError:
             with contextlib.suppress(FileExistsError):  # somebody else was faster
                 return self._make()
-            return os.open(self.path, os.O_RDWR)
+            return self._plain(os.O_RDWR)
         except OSError as error:
             if error.errno not in room.NOT_WRITABLE:
                 raise
             self._writable = False
-            return os.open(self.path, os.O_RDONLY)
+            return self._plain(os.O_RDONLY)
+
+    def _plain(self, how: int) -> int:
+        """A link of somebody else's making would have us empty the file that it leads to."""
+        fd = os.open(self.path, how | os.O_NOFOLLOW | os.O_NONBLOCK)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise OSError(errno.EINVAL, "not a plain file", self.path)
+        return fd
 
     def _make(self) -> int:
         """Open to all from its first moment: the umask must not shut others out."""

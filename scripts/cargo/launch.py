@@ -11,7 +11,7 @@ import shutil
 import sys
 import time
 import traceback
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from cargo import identity, reasons, room, secret_files, whole
 from cargo.attached_server import AttachedServer
@@ -67,6 +67,9 @@ class Launch:
         self.events: Optional[EventLog] = None
         self.mask = Mask(secret_files.all_values(store.root, order["owner"]))
         self.died: Optional[Dict[str, Any]] = None
+        self.host_is_ours: Callable[[], bool] = lambda: (
+            True
+        )  # the lock file may be deleted meanwhile
 
     def carry_out(self) -> Dict[str, Any]:
         self.t_begin = time.time()
@@ -238,6 +241,7 @@ class Launch:
             if not server.alive():
                 return self._note_death(server)
             one = RunOnce(self.order, run, server, self.folder, events, self.watch, engine_same)
+            one.host_is_ours = self.host_is_ours
             result = one.carry_out(len(self.done) + 1, total)
             self.done[run["digest"]] = {
                 "status": result.status,

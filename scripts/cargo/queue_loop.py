@@ -48,6 +48,7 @@ class QueueLoop:
                 continue
             self._clean_leftovers()
             launch = Launch(self.store, order, self.known, self.signals)
+            launch.host_is_ours = self._host_is_ours
             outcome = launch.carry_out()
             count += 1
             self._after(order, outcome, launch.left)
@@ -105,6 +106,9 @@ class QueueLoop:
         except LockUnusable as trouble:
             self.lock_trouble = str(trouble)
             return False
+
+    def _host_is_ours(self) -> bool:
+        return self.lock is not None and self.lock.is_the_file()
 
     def _has_host(self) -> bool:
         return self.lock is not None and self.lock.held

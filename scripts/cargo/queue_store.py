@@ -90,7 +90,7 @@ class Store:
     def head(self) -> Optional[Dict[str, Any]]:
         for item in self.queued():
             order = self.order(item)
-            if order is not None:
+            if isinstance(order, dict) and order.get("launch") == item.launch:
                 return order
             os.rename(item.path, item.path + ".unreadable")
         return None

@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import time
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from cargo import procs, room, server_http, smi_sampler, whole
 from cargo.beside import Beside
@@ -49,6 +49,7 @@ class RunOnce:
     ) -> None:
         self.order, self.run, self.server = order, run, server
         self.events, self.watch, self.engine_same = events, watch, engine_same
+        self.host_is_ours: Callable[[], bool] = lambda: True
         self.runs_dir = os.path.join(launch_dir, "runs", run["digest"])
         self.scratch = os.path.join(launch_dir, ".scratch")
         self.sampler: Optional[Beside] = None
@@ -264,6 +265,8 @@ class RunOnce:
             self.reasons.append("health_failed")
         if not self.engine_same():
             self.reasons.append("engine_changed")
+        if not self.host_is_ours():
+            self.reasons.append("host_shared")
 
 
 class _Progress:

@@ -74,6 +74,10 @@ TEXTS: dict[str, tuple[str, str]] = {
     "client_failed": ("负载客户端自身失败", "the load client itself failed"),
     "health_failed": ("服务进程仍在但不再应答", "the server lived but no longer answered"),
     "engine_changed": ("运行期间引擎文件发生变化", "the engine's files changed while it ran"),
+    "host_shared": (
+        "主机锁文件在运行期间被删除：可能有他人同时使用该主机",
+        "the host's lock file was deleted meanwhile: somebody else may have used the host",
+    ),
     "client_stalled": ("客户端曾停顿", "the load client stood still"),
     "stamps_late": ("客户端时间戳滞后", "the client's stamps were late"),
     "usage_impossible": (
