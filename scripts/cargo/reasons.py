@@ -41,6 +41,11 @@ REASONS: Dict[str, Tuple[str, str, str]] = {
         "The server ended during the runs: read the end of the server log.",
         "服务在测量过程中退出：请查看服务日志末尾。",
     ),
+    "ended_early": (
+        "host",
+        "It ended before it was ready and named no error: does its command go into the background?",
+        "服务在就绪前退出且没有报错：启动命令是否把自己放到了后台？",
+    ),
     "life_over": (
         "host",
         "The launch used up its maximum life: raise the limits or make its runs smaller.",

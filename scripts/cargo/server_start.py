@@ -283,6 +283,8 @@ class ServerStart:
         if room.is_full(self.folder):  # whatever it says: it could not write
             text = "%s: no space left; %s" % (self.folder, cause["root_cause"])
             return reasons.cause("no_space", text)
+        if cause["class"] == "none" and not timed_out:
+            return reasons.cause("ended_early", cause["root_cause"])
         return cause
 
     def log_text(self) -> str:
