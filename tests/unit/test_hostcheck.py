@@ -11,6 +11,7 @@ from typing import Any
 import check_hosts
 import pytest
 
+from cargo import mask
 from decodelab import aside, hostcheck, hosttable
 from decodelab.host import HostError, HostLost, Result
 from decodelab.study import Study, open_study
@@ -269,3 +270,7 @@ def test_a_table_in_a_log_has_one_width_and_no_markup() -> None:
     assert "[bold]plain[/bold]" in text and "\x1b" not in text
     assert {len(line) for line in text.splitlines()[1:]} == {hosttable.LOG_WIDTH}
     assert text.isascii()
+
+
+def test_a_short_secret_is_short_for_the_host_too() -> None:
+    assert hostcheck.SECRET_CHARS == mask.MIN_LENGTH
