@@ -22,9 +22,10 @@ from typing import Any
 
 from decodelab import call
 from decodelab.fetched import OURS, SUFFIXES, Changed, Fetched, folder_name, is_safe
-from decodelab.host import Host, HostError, HostLost, open_host
+from decodelab.host import Host, HostError, HostLost
 from decodelab.mistakes import ConfigError
 from decodelab.study import DEFAULT_CONFIG, Study, open_study
+from decodelab.transports import open_host
 
 OUTBOX = Path(__file__).resolve().parent / "cargo" / "outbox.py"
 LIST_S = 600  # every file is read for its checksum

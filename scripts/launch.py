@@ -26,13 +26,14 @@ from types import FrameType
 from decodelab import call, forecast, orders
 from decodelab.agent_client import AgentClient
 from decodelab.follow import Follower, LaunchFailed
-from decodelab.host import Host, HostError, HostLost, open_host
+from decodelab.host import Host, HostError, HostLost
 from decodelab.host_trouble import HostTrouble
 from decodelab.mistakes import ConfigError
 from decodelab.progress import Progress
 from decodelab.receipts import is_pending, pending_runs, receipt
 from decodelab.store import Store, StoreError, write_json
 from decodelab.study import Study, open_study
+from decodelab.transports import open_host
 
 PR_SET_PDEATHSIG = 1
 STOP_PATIENCE_S = 20.0

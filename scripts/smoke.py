@@ -23,12 +23,13 @@ from typing import Any
 from decodelab import call, digest, forecast, orders, smoke_facts, workloads
 from decodelab.agent_client import AgentClient
 from decodelab.follow import Follower, LaunchFailed
-from decodelab.host import Host, HostError, open_host
+from decodelab.host import Host, HostError
 from decodelab.mistakes import ConfigError
 from decodelab.progress import Progress
 from decodelab.receipts import is_pending, pending_runs
 from decodelab.store import Store, StoreError, write_json
 from decodelab.study import Study, open_study
+from decodelab.transports import open_host
 
 SCHEMA = "decodelab.smoke/1"
 MAX_TOKENS = 16

@@ -21,11 +21,12 @@ from stop_queue import OtherVersion, agent_there
 
 from decodelab import call, forecast, hosttable, orders
 from decodelab.agent_client import AgentClient
-from decodelab.host import Host, HostError, open_host
+from decodelab.host import Host, HostError
 from decodelab.mistakes import ConfigError, cut
 from decodelab.standing import Standing, label, standings
 from decodelab.store import Store, StoreError
 from decodelab.study import Study, open_study
+from decodelab.transports import open_host
 
 AT_ONCE = 8
 HEADINGS = (

@@ -20,10 +20,11 @@ from smoke import Trial
 
 from decodelab import call, orders
 from decodelab.agent_client import AgentClient
-from decodelab.host import Host, HostError, HostLost, open_host
+from decodelab.host import Host, HostError, HostLost
 from decodelab.host_trouble import HostTrouble
 from decodelab.mistakes import ConfigError
 from decodelab.study import Study, open_study
+from decodelab.transports import open_host
 
 AT_ONCE = 8
 

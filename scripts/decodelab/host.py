@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 
 class HostError(Exception):
@@ -68,19 +68,3 @@ def resolve(word: str, symbols: Mapping[str, str]) -> str:
     for symbol, value in symbols.items():
         word = word.replace(symbol, value)
     return word
-
-
-def open_host(name: str, block: Mapping[str, Any], root: Path) -> Host:
-    """The transport that the host block asks for. `root` is the checkout. Nothing is connected yet.
-
-    Raises HostError if the block's ssh alias cannot be resolved.
-    """
-    # Here, since each of them imports this file; and nobody needs ssh for a local host.
-    if block.get("transport", "local") == "ssh":
-        from decodelab.host_ssh import SshHost
-        from decodelab.steady import SteadyHost
-
-        return SteadyHost(SshHost(name, block, root))
-    from decodelab.host_local import LocalHost
-
-    return LocalHost(name, block, root)

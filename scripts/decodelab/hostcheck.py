@@ -18,8 +18,9 @@ from typing import Any
 
 from decodelab import orders
 from decodelab.agent_client import AgentClient
-from decodelab.host import Host, HostError, HostLost, open_host, resolve
+from decodelab.host import Host, HostError, HostLost, resolve
 from decodelab.study import Study
+from decodelab.transports import open_host
 
 Row = dict[str, str]
 Block = Mapping[str, Any]

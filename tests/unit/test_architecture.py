@@ -25,6 +25,7 @@ TRANSPORT = {
     "ssh_keyfile",
     "ssh_link",
     "steady",
+    "transports",
 }
 MEASURING = TRANSPORT | {
     "agent_client",
