@@ -1,9 +1,9 @@
 """A machine with accelerators, as the workflow reaches it: run a command, read a file's tail, bring
 folders there and back.
 
-In:  the resolved host block of the plan. Out: a `Host`. Only transports live here and in
-host_local.py and host_ssh.py; what is done on a host is the agent's matter
-(scripts/cargo/agent.py), so that a lost connection costs nothing but the view.
+In:  nothing. Out: the protocol `Host`, its errors, and `resolve`. host_local.py and host_ssh.py carry
+it out; what is done on a host is the agent's matter (scripts/cargo/agent.py), so that a lost
+connection costs nothing but the view.
 """
 
 from __future__ import annotations
