@@ -100,7 +100,8 @@ class SshHost:
     def run(self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float = 60) -> Result:
         marker = _new_marker()
         started = time.monotonic()
-        raw = self._link.run(self._command(argv, marker, timeout_s), stdin, timeout_s + GRACE_S)
+        command = self._command(argv, marker, timeout_s, fed=bool(stdin))
+        raw = self._link.run(command, stdin, timeout_s + GRACE_S)
         if marker not in raw.out:
             raise self._not_ours(raw.exit_code, raw.out + raw.err)
         done = Result(raw.exit_code, raw.out.partition(marker)[2], _after(marker, raw.err))
@@ -244,7 +245,9 @@ class SshHost:
         """A cargo program that need not be on the host: its source travels as an argument."""
         return [self.python, "-S", "-c", (CARGO / file).read_text(encoding="utf-8"), *words]
 
-    def _command(self, argv: Sequence[str], marker: bytes, timeout_s: float) -> str:
+    def _command(
+        self, argv: Sequence[str], marker: bytes, timeout_s: float, fed: bool = False
+    ) -> str:
         if any("\0" in word for word in argv):
             raise HostError(
                 f"host {self.name}: a word of a command holds a NUL character: {argv!r}.\n"
@@ -252,7 +255,9 @@ class SshHost:
             )
         word = marker.decode().strip()
         script = f"echo {word}; echo {word} >&2; "
-        script += f"exec timeout -k 5 {math.ceil(timeout_s)} {shlex.join(argv)}"
+        words = f"timeout -k 5 {math.ceil(timeout_s)} {shlex.join(argv)}"
+        # One that ends early takes the rest of its input all the same: see _Job.do in ssh_link.py.
+        script += f"{words}; code=$?; cat >/dev/null; exit $code" if fed else f"exec {words}"
         # Shells differ in what a backslash, a newline or a ! means between single quotes.
         if not re.fullmatch(r"[ -~]*", script) or re.search(r"[\\!]", script):
             packed = base64.b64encode(script.encode("utf-8", "surrogateescape")).decode()

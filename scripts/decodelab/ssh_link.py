@@ -25,6 +25,7 @@ from decodelab.ssh_chain import LOOK_S, Chain
 
 BEAT_S = 5.0
 SILENCE_S = 15.0
+FEED_S = 2.0  # for the rest of the input once the command has ended
 LINGER_S = 10.0  # for the rest of the output once the command has ended
 CHUNK_BYTES = 1 << 20
 
@@ -116,13 +117,21 @@ class _Job:
             self._given_up = True
 
     def do(self, chain: Chain) -> tuple[int, bytes]:
+        """sshd ends the whole connection for a word about a channel that is closed already, and paramiko
+        may send "end of input" after "close" when two threads do so. So a command without input gets
+        none to be ended, and the feeder of another is done before the channel is closed.
+        """
         try:
             channel = chain.channel()
+            feeder = threading.Thread(target=self._feed, args=(channel,), daemon=True)
             try:
                 self._start(chain, channel)
-                threading.Thread(target=self._feed, args=(channel,), daemon=True).start()
+                if self.stdin:
+                    feeder.start()
                 self._read(chain, channel)
             finally:
+                if feeder.ident is not None:
+                    feeder.join(FEED_S)
                 channel.close()
                 chain.gave_back()
         except _SinkError as error:
@@ -136,7 +145,7 @@ class _Job:
 
     def _start(self, chain: Chain, channel: paramiko.Channel) -> None:
         try:
-            channel.exec_command(self.command)
+            channel.exec_command(self.command if self.stdin else f"{self.command} </dev/null")
         except paramiko.SSHException as error:
             if chain.dead:
                 raise

@@ -221,11 +221,13 @@ def test_nothing_is_executed_from_tmp(tmp_path: Path) -> None:
     try:
         (base / "setup.sh").write_text("export A=1\n")
         order = {**lab.order(1, "--children", "1"), "setup": str(base / "setup.sh")}
+        python = os.path.realpath(sys.executable)  # the environment itself may lie in /tmp
+        order["server"]["argv"][0] = python
         order["server"]["argv"][2] = str(base / "fake_server.py")
         shutil.copy(FAKES / "fake_server.py", base)
         request = base / "request.json"
         request.write_text(json.dumps({"owner": "me", "orders": [order]}))
-        words = f"'{sys.executable}' -S '{lab.cargo}/agent.py' submit --workdir '{lab.workdir}'"
+        words = f"'{python}' -S '{lab.cargo}/agent.py' submit --workdir '{lab.workdir}'"
         mounted = f"mount -t tmpfs -o noexec none /tmp && exec {words} <'{request}'"
         done = subprocess.run(["unshare", "-m", "sh", "-c", mounted], capture_output=True)
         if b"unshare" in done.stderr or b"mount" in done.stderr:

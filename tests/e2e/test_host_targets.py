@@ -129,7 +129,7 @@ def test_stop_asks_the_agent_of_another_version(lab: Lab) -> None:
     with (lab.root / "scripts/cargo/room.py").open("a") as file:
         file.write("# a newer version\n")
     seen = lab.run("status")
-    assert "(another version)" in seen.text and ": run " in seen.text, seen.text
+    assert "(another" in seen.text and "start 1: " in seen.text, seen.text
     stopped = lab.run("stop")
     work.communicate(timeout=100)
     assert stopped.exit_code == 0 and work.returncode != 0, stopped.text
@@ -145,7 +145,6 @@ def test_stop_leaves_others_alone_and_says_who(lab: Lab) -> None:
     stopped = lab.run("stop")
     assert stopped.exit_code == 0 and "busy for others: owner " in stopped.text, stopped.text
     assert "embedded: nothing was queued" in stopped.text
-    assert lab.servers() != {}
     lab.write_config(long_study())
     assert "embedded: stopped, " in lab.run("stop").text
     work.communicate(timeout=100)
