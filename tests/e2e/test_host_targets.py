@@ -43,10 +43,11 @@ def until_line(process: subprocess.Popen[str], word: str) -> None:
 # ---------------------------------------------------------------- status
 
 
-def long_study() -> dict[str, Any]:
+def long_study(requests: int = 6) -> dict[str, Any]:
+    """Some 2 s a request; with many of them it lasts until somebody stops it."""
     config = study()
-    config["workloads"]["one"] |= {"requests": 6, "max_tokens": 512}
-    config["workloads"]["two"] |= {"requests": 6, "max_tokens": 512}
+    config["workloads"]["one"] |= {"requests": requests, "max_tokens": 512}
+    config["workloads"]["two"] |= {"requests": requests, "max_tokens": 512}
     return config
 
 
@@ -108,7 +109,7 @@ def test_status_tells_what_failed_and_what_is_not_possible(lab: Lab) -> None:
 
 
 def test_stop_ends_what_runs(lab: Lab) -> None:
-    lab.write_config(long_study())
+    lab.write_config(long_study(200))
     work = lab.start("--cores", "1", "report")
     until_line(work, "run 1/")
     stopped = lab.run("stop")
@@ -123,7 +124,7 @@ def test_stop_ends_what_runs(lab: Lab) -> None:
 
 
 def test_stop_asks_the_agent_of_another_version(lab: Lab) -> None:
-    lab.write_config(long_study())
+    lab.write_config(long_study(200))
     work = lab.start("--cores", "1", "report")
     until_line(work, "run 1/")
     with (lab.root / "scripts/cargo/room.py").open("a") as file:
@@ -138,14 +139,14 @@ def test_stop_asks_the_agent_of_another_version(lab: Lab) -> None:
 
 
 def test_stop_leaves_others_alone_and_says_who(lab: Lab) -> None:
-    lab.write_config(long_study())
+    lab.write_config(long_study(200))
     work = lab.start("--cores", "1", "report")
     until_line(work, "run 1/")
     lab.write_config({**study(), "study": "other"})
     stopped = lab.run("stop")
     assert stopped.exit_code == 0 and "busy for others: owner " in stopped.text, stopped.text
     assert "embedded: nothing was queued" in stopped.text
-    lab.write_config(long_study())
+    lab.write_config(long_study(200))
     assert "embedded: stopped, " in lab.run("stop").text
     work.communicate(timeout=100)
     assert lab.wait_for_no_process() == {}
