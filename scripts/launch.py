@@ -29,6 +29,7 @@ from decodelab.follow import Follower, LaunchFailed
 from decodelab.host import Host, HostError, HostLost
 from decodelab.host_trouble import HostTrouble
 from decodelab.mistakes import ConfigError
+from decodelab.naming import launch_label
 from decodelab.progress import Progress
 from decodelab.receipts import is_pending, pending_runs, receipt
 from decodelab.store import Store, StoreError, write_json
@@ -138,7 +139,7 @@ def _follow(study: Study, digest: str, store: Store, host: Host, now: call.Call)
         for d, runs in zip(queue, pending, strict=True)
     ]
     progress = Progress(
-        label=orders.label(study.launches[digest]),
+        label=launch_label(study.launches[digest]),
         position=orders.position(study, digest),
         of=len(study.launches),
         estimate_s=estimates[0],

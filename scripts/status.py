@@ -23,7 +23,8 @@ from decodelab import call, forecast, hosttable, orders
 from decodelab.agent_client import AgentClient
 from decodelab.host import Host, HostError
 from decodelab.mistakes import ConfigError, cut
-from decodelab.standing import Standing, label, standings
+from decodelab.naming import launch_label
+from decodelab.standing import Standing, standings
 from decodelab.store import Store, StoreError
 from decodelab.study import Study, open_study
 from decodelab.transports import open_host
@@ -152,7 +153,7 @@ def _working(
     # The host's clock may be another one: only differences of its own stamps are used.
     begin = next((e["t"] for e in reversed(events) if e["event"] == "launch_begin"), state["now"])
     launch = study.launches.get(current)
-    what = label(launch) if launch else f"launch {current} of {state['agent'].get('owner')}"
+    what = launch_label(launch) if launch else f"launch {current} of {state['agent'].get('owner')}"
     seen.works = launch is not None
     seen.spent_s = max(0.0, float(state["now"]) - float(begin))
     doing, t = _doing(events)
@@ -244,12 +245,12 @@ def _end(standing: Standing, seen: Seen, left_s: float) -> str:
 
 def _reasons(study: Study, standing: Standing, seen: Seen) -> None:
     for digest, reason in standing.failed.items():
-        what = label(study.launches[digest])
+        what = launch_label(study.launches[digest])
         print(f"failed, tried again by the next call: {what}: {_one_line(reason)}")
     for digest in standing.stopped:
-        print(f"stopped, goes on with the next call: {label(study.launches[digest])}")
+        print(f"stopped, goes on with the next call: {launch_label(study.launches[digest])}")
     for digest, reason in standing.not_possible.items():
-        print(f"not possible: {label(study.launches[digest])}: {_one_line(reason)}")
+        print(f"not possible: {launch_label(study.launches[digest])}: {_one_line(reason)}")
     if seen.ended:
         print(
             f"{standing.host}: {len(seen.ended)} ended launches wait to be fetched by the next call"

@@ -65,11 +65,10 @@ class AgentClient:
         self._call(["secrets"], json.dumps(request).encode())
 
     def status(self, launch: str) -> dict[str, Any]:
+        """What the agent says of itself and of the launch; "sealed": the launch's whole folders (starts,
+        attempts at runs), relative to `folder_of` it.
+        """
         return self._call(["status", "--launch", launch])
-
-    def sealed(self, launch: str) -> list[str]:
-        """The whole folders of a launch (starts, attempts at runs), relative to `folder_of` it."""
-        return [str(name) for name in self.status(launch).get("sealed") or []]
 
     def shipped(self, file: str) -> str:
         """Where a file of the cargo lies on the host once it is shipped."""

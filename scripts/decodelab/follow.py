@@ -56,7 +56,7 @@ class Follower:
         state = self.client.status(self.digest)
         outcome = state["launch"].get("outcome")
         if state["launch"]["state"] == "finished" and outcome:
-            self.fetch()
+            self._take_in(state)
             mine = bool(self.session) and outcome.get("session") == self.session
             failed = outcome["status"] in NOT_FINAL
             if failed and mine:
@@ -94,9 +94,8 @@ class Follower:
         end = time.monotonic() + patience_s
         host, polls = self.client.host, 0
         while time.monotonic() < end:
-            host.patience_s = (
-                end - time.monotonic()
-            )  # the launch goes on without us, so may the wait
+            # The launch goes on without us, so may the wait.
+            host.patience_s = end - time.monotonic()
             self._drain_if_asked()
             if self._pass_on_events():
                 break
@@ -111,7 +110,10 @@ class Follower:
 
     def fetch(self) -> None:
         """Bring every whole folder of the launch into the raw store. Names on the host are names in the store."""
-        for name in self.client.sealed(self.digest):
+        self._take_in(self.client.status(self.digest))
+
+    def _take_in(self, state: Mapping[str, Any]) -> None:
+        for name in state.get("sealed") or []:
             if not self._have(name):
                 path = f"{self.client.folder_of(self.digest)}/{name}"
                 try:
@@ -174,8 +176,9 @@ class Follower:
         return False
 
     def _conclude(self) -> None:
-        outcome = self.client.status(self.digest)["launch"].get("outcome")
-        self.fetch()
+        state = self.client.status(self.digest)
+        outcome = state["launch"].get("outcome")
+        self._take_in(state)
         if outcome is None:
             raise LaunchFailed("ended without an outcome; see agent.log")
         if outcome["status"] in NOT_FINAL:

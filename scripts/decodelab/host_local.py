@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from decodelab.host import HostError, Result, resolve
+from decodelab.store import cause_of
 from decodelab.vocabulary import SIMULATOR_PATH
 
 
@@ -71,10 +72,7 @@ class LocalHost:
             with open(path, "rb") as f:
                 f.seek(offset)
                 return f.read()
-        except (
-            FileNotFoundError,
-            ProcessLookupError,
-        ):  # the latter in /proc, of one that just ended
+        except (FileNotFoundError, ProcessLookupError):  # one in /proc may have ended just now
             return b""
 
     def ship(self, folder: Path, target: str) -> None:
@@ -96,7 +94,7 @@ class LocalHost:
         except OSError as error:  # shutil.Error, for a full disk, is one as well
             if not os.path.isdir(target):  # else another workflow brought the same digest just now
                 raise HostError(
-                    f"host {self.name}: cannot write the agent to {target}: {_cause(error)}.\n"
+                    f"host {self.name}: cannot write the agent to {target}: {cause_of(error)}.\n"
                     f"Hint: free space there, or set hosts.{self.name}.workdir to another folder."
                 ) from error
         finally:
@@ -108,9 +106,3 @@ class LocalHost:
 
     def close(self) -> None:
         return
-
-
-def _cause(error: OSError) -> str:
-    """The cause in one line; shutil.Error holds a list with one entry a file."""
-    first = error.args[0] if error.args else error
-    return str(first[0][2] if isinstance(first, list) and first else error.strerror or error)

@@ -41,6 +41,11 @@ def server_log(variant: str, start: int) -> str:
     return f"server_{variant}{start_tail(start)}.log"
 
 
+def launch_label(launch: Mapping[str, Any]) -> str:
+    """What people read of a launch (an entry of the plan)."""
+    return f"{launch['variant']} start {launch['start']}"
+
+
 def cell(grid: str, values: Mapping[str, Any]) -> str:
     """The name of one cell of a grid: `values` maps canonical flags to their values."""
     return "-".join([grid] + [f"{initials(flag)}{short(value)}" for flag, value in values.items()])

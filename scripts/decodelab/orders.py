@@ -15,6 +15,7 @@ from typing import Any
 
 from decodelab.call import Call
 from decodelab.host import Host, HostError, resolve
+from decodelab.naming import launch_label
 from decodelab.receipts import is_pending, pending_runs
 from decodelab.store import Store
 from decodelab.study import Study
@@ -36,10 +37,6 @@ def _user() -> str:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return str(os.getuid())
-
-
-def label(launch: Launch) -> str:
-    return f"{launch['variant']} start {launch['start']}"
 
 
 def position(study: Study, digest: str) -> int:
@@ -83,7 +80,7 @@ def order(study: Study, digest: str, host: Host, store: Store, call: Call) -> di
         "study": study.name,
         "owner": owner(study),
         "session": call.session,
-        "label": label(launch),
+        "label": launch_label(launch),
         "position": [position(study, digest), len(study.launches)],
         "server": _server(study, launch, host, store),
         "limits": limits,

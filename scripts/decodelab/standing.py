@@ -77,10 +77,6 @@ def was_stopped(reason: str) -> bool:
     return first.startswith("stopped:") or first.endswith("was stopped by hand.")
 
 
-def label(launch: Mapping[str, Any]) -> str:
-    return f"{launch['variant']} start {launch['start']}"
-
-
 def _sort_in(
     standing: Standing, study: Study, digest: str, launch: Mapping[str, Any], store: Store
 ) -> None:

@@ -169,7 +169,7 @@ class Store:
                 shutil.rmtree(scratch, ignore_errors=True)
         except OSError as error:  # shutil.Error is one as well
             raise StoreError(
-                f"{target}: cannot be written: {_cause(error)}.\n"
+                f"{target}: cannot be written: {cause_of(error)}.\n"
                 "Hint: see to this machine's disk; what was measured stays on the host and is fetched by the next call."
             ) from error
         return target
@@ -229,7 +229,7 @@ def _move_in(copy: Path, target: Path) -> None:
         copy.rename(target)
 
 
-def _cause(error: OSError) -> str:
+def cause_of(error: OSError) -> str:
     """The cause in one line; shutil.Error holds a list with one entry a file."""
     first = error.args[0] if error.args else error
     if isinstance(first, list) and first:
