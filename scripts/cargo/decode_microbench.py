@@ -294,7 +294,7 @@ def make_run(arguments: argparse.Namespace) -> Dict[str, Any]:
     body = _body(arguments, model or "")
     counts = (arguments.concurrency, arguments.requests, arguments.warmup)
     progress = ProgressFile(arguments.progress) if arguments.progress else None
-    state = RunState(Load(endpoint, headers, body, *counts, limits), progress)
+    state = RunState(Load(endpoint, headers, lambda _one: body, *counts, limits), progress)
     try:
         if model is None:
             _never_begun(state, problem)

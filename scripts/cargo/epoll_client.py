@@ -63,11 +63,6 @@ class EpollClient:
         load: Load = state.load
         self._state = state
         self._load = load
-        host = load.endpoint.host
-        host = f"[{host}]" if ":" in host else host
-        self._request = wire.request_bytes(
-            "POST", f"{host}:{load.endpoint.port}", load.endpoint.path, load.headers, load.body
-        )
         limits = load.limits
         self._connect_ns = round(limits.connect * 1e9)
         self._first_ns = round(limits.first_token * 1e9)
@@ -136,6 +131,7 @@ class EpollClient:
     def _open(self, exchange: Exchange) -> None:
         assert self._load.endpoint.address is not None
         family, address = self._load.endpoint.address
+        request = self._request(exchange)
         exchange.begun_ns = time.monotonic_ns()
         try:
             sock = socket.socket(family, socket.SOCK_STREAM)
@@ -147,7 +143,7 @@ class EpollClient:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._state.kernel_stamps:
             stamps.ask_for_stamps(sock)
-        stream = _Stream(exchange, sock, self._request)
+        stream = _Stream(exchange, sock, request)
         code = sock.connect_ex(address)
         self._streams[sock.fileno()] = stream
         self._epoll.register(sock.fileno(), select.EPOLLOUT)
@@ -156,6 +152,17 @@ class EpollClient:
             return
         total = exchange.begun_ns + min(self._connect_ns, self._total_ns)
         self._set_deadline(stream, total)
+
+    def _request(self, exchange: Exchange) -> bytes:
+        endpoint = self._load.endpoint
+        host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+        return wire.request_bytes(
+            "POST",
+            f"{host}:{endpoint.port}",
+            endpoint.path,
+            self._load.headers,
+            self._load.body_of(exchange),
+        )
 
     def _write(self, stream: _Stream) -> None:
         """Connected, or room to send: send on; when all is handed over the clock has started."""

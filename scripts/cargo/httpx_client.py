@@ -190,7 +190,7 @@ class HttpxClient:
             request = client.build_request(
                 "POST",
                 self._url,
-                content=self._load.body,
+                content=self._load.body_of(exchange),
                 headers=dict(self._load.headers, Connection="close"),
                 extensions={"trace": self._tracer(exchange)},
             )

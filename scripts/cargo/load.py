@@ -33,11 +33,12 @@ class Limits(NamedTuple):
 class Load(NamedTuple):
     endpoint: Endpoint
     headers: Dict[str, str]
-    body: bytes
-    concurrency: int
+    body_of: Callable[[Exchange], bytes]  # the request's JSON; differs where each has its own salt
+    concurrency: int  # closed loop: open at any time; open loop: at most open at once
     requests: int
     warmup: int
     limits: Limits
+    due_s: Optional[Sequence[float]] = None  # open loop: when each request is due, from the start
 
 
 Progress = Callable[[int, int], None]
