@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -100,7 +101,7 @@ class Page:
         self.line(
             f"source: {', '.join(sources)} · scenario {first['scenario']} · "
             f"concurrency {first['concurrency']} · {first['requests']} requests of at most "
-            f"{first['max_tokens']} tokens"
+            f"{first['max_tokens']} tokens{_load(first)}"
         )
         for text in comparison.warnings(self.sides):
             self.line(f"note: {text}", "yellow")
@@ -141,6 +142,12 @@ class Page:
             interval,
             "  ".join(numbers.show(metric, value, bare=True) for value in figures.starts),
         ]
+
+
+def _load(row: Mapping[str, Any]) -> str:
+    """An open loop and a declared cache, where the runs have them."""
+    text = f" · open loop {row['rate']:g}/s {row['arrivals']}" if row["rate"] else ""
+    return f"{text} · cache {row['cache']}" if row["cache"] else text
 
 
 def _shift(found: comparison.Result) -> str:

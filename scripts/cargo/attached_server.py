@@ -11,7 +11,7 @@ import os
 import time
 from typing import Callable
 
-from cargo import ports, procs, reasons, server_http
+from cargo import ports, procs, reasons, route, server_http
 from cargo.keeper_link import StopReport
 from cargo.server_start import ServerStart, StartFailed
 from cargo.watch import Watch
@@ -33,16 +33,21 @@ class AttachedServer(ServerStart):
 
     def _observe(self, watch: Watch) -> None:
         try:
-            _host, self.port, _prefix = server_http.address_of(self.base_url)
+            address = server_http.address_of(self.base_url)
+            self._look_at(address)
+            status, _body = server_http.call(
+                self.base_url,
+                "GET",
+                "/v1/models",
+                timeout_s=10.0,
+                check=watch.check,
+                headers=self.headers,
+            )
         except (server_http.ServerHttpError, ValueError) as error:
-            raise StartFailed(reasons.cause("not_reachable", str(error))) from error
-        owner = ports.owner_of(self.port)
-        if owner is not None and owner["pid"] is not None:
-            self.record["pid"] = owner["pid"]
-            self.record["identity"]["command"] = procs.describe(owner["pid"])["command"]
-        self.record["port"] = self.port
-        if self.get_json("/v1/models", 10.0, watch.check) is None:
-            text = "%s/v1/models does not answer" % self.base_url
+            text = "%s does not answer: %s" % (self.base_url, error)
+            raise StartFailed(reasons.cause("not_reachable", text)) from error
+        if status != 200:
+            text = "%s/v1/models answers with HTTP %d" % (self.base_url, status)
             raise StartFailed(reasons.cause("not_reachable", text))
         self._probe(watch)
         self._check_identity()
@@ -51,6 +56,14 @@ class AttachedServer(ServerStart):
         self.record.update(status="ready", t_ready=time.time(), ready_s=ready_s)
         self._save()
         self.events.emit("ready", seconds=ready_s)
+
+    def _look_at(self, address: server_http.Address) -> None:
+        """Whose process it is can be seen on this host only."""
+        self.record["port"] = self.port = address.port
+        owner = ports.owner_of(address.port) if route.is_loopback(address.host) else None
+        if owner is not None and owner["pid"] is not None:
+            self.record["pid"] = owner["pid"]
+            self.record["identity"]["command"] = procs.describe(owner["pid"])["command"]
 
     def _check_identity(self) -> None:
         """What can be seen of a foreign server stands for its files: another one under the same

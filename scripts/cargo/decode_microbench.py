@@ -1,7 +1,8 @@
-"""The load client: sends one scenario N times at concurrency C and writes a run record.
+"""The load client: sends one scenario N times, C at once or R each second, and writes a run record.
 
 In:  an OpenAI-compatible endpoint, a scenario, and the load (see --help).
-Out: one JSON file, format `decodelab.run/1` (record.py), written whole or not at all.
+Out: one JSON file, format `decodelab.run/1` (record.py), written whole or not at all. With --calibrate:
+     what the client itself can do on this machine, format `decodelab.client_floor/1` (calibrate.py).
 
 Exit code: 0 when the record was written, whatever the outcomes in it say; 2 for arguments that
 cannot be used; 1 when nothing could be written. SIGTERM or SIGINT ends the run: open requests are
@@ -12,32 +13,43 @@ code is 0; `client.ended` then says "signal". A second signal ends the process a
 from __future__ import annotations
 
 import argparse
-import datetime
 import hashlib
 import json
 import os
-import platform
+import pkgutil
 import resource
 import secrets
 import signal
 import sys
-import tempfile
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 if __package__ in (None, ""):
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-from cargo import httpx_client, printable, record, scenario
+from cargo import (
+    calibrate,
+    client_options,
+    httpx_client,
+    scenario,
+    schedule,
+    self_check,
+    shards,
+    sized_prompt,
+)
 from cargo.endpoint import Endpoint, UsageError, first_model, request_headers, resolve
 from cargo.epoll_client import EpollClient
 from cargo.exchange import BROKEN, Exchange, request_record
-from cargo.load import Limits, Load, RunState, self_check
+from cargo.load import Load, RunState
 from cargo.mask import Mask
+from cargo.request_body import Bodies, Options
+from cargo.run_record import Made, assemble, write_whole
 
-VERSION = "1"
+VERSION = "2"
 SPARE_FILES = 64
 FILES = (
     "__init__.py",
+    "calibrate.py",
+    "client_options.py",
     "decode_microbench.py",
     "deltas.py",
     "endpoint.py",
@@ -46,9 +58,17 @@ FILES = (
     "httpx_client.py",
     "load.py",
     "mask.py",
+    "null_emitter.py",
     "printable.py",
     "record.py",
+    "request_body.py",
+    "route.py",
+    "run_record.py",
     "scenario.py",
+    "schedule.py",
+    "self_check.py",
+    "shards.py",
+    "sized_prompt.py",
     "sse.py",
     "stamps.py",
     "wire.py",
@@ -56,74 +76,12 @@ FILES = (
 
 
 def own_digest() -> str:
-    """Which client this is: 16 hex digits over its own files."""
-    folder = os.path.dirname(os.path.abspath(__file__))
+    """Which client this is: 16 hex digits over its own files, in a folder or in a zip."""
     total = hashlib.sha256()
     for name in FILES:
-        with open(os.path.join(folder, name), "rb") as handle:
-            content = handle.read()
+        content = pkgutil.get_data("cargo", name) or b""
         total.update(f"{name} {len(content)}\n".encode() + content)
     return total.hexdigest()[:16]
-
-
-def _positive(kind: Callable[[str], Any], least: float) -> Callable[[str], Any]:
-    def read(text: str) -> Any:
-        value = kind(text)
-        if not least <= value < float("inf"):
-            raise argparse.ArgumentTypeError(f"at least {least:g} expected, got {text}")
-        return value
-
-    read.__name__ = kind.__name__
-    return read
-
-
-def _json_object(text: str) -> Dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError as problem:
-        raise argparse.ArgumentTypeError(f"not JSON: {problem}") from None
-    if not isinstance(found, dict):
-        raise argparse.ArgumentTypeError("a JSON object expected")
-    return found
-
-
-def parser() -> argparse.ArgumentParser:
-    limits = Limits()
-    found = argparse.ArgumentParser(
-        prog="decode_microbench.py",
-        description="Send one scenario N times at concurrency C; write a run record.",
-        epilog="Exit code: 0 record written, 2 bad arguments, 1 nothing written.",
-    )
-    add = found.add_argument
-    add(
-        "--base-url",
-        required=True,
-        metavar="URL",
-        help="http://127.0.0.1:8000 (with or without /v1)",
-    )
-    add("--model", required=True, help='model name, or "auto": the first of /v1/models')
-    add("--scenario", required=True, help=f"{'|'.join(scenario.shipped())}, or a JSON file")
-    add("--concurrency", required=True, type=_positive(int, 1), metavar="C")
-    add("--requests", required=True, type=_positive(int, 1), metavar="N", help="in all")
-    add("--max-tokens", required=True, type=_positive(int, 1), metavar="T")
-    add("--out", required=True, metavar="F.json")
-    add("--warmup", type=_positive(int, 0), default=0, metavar="W", help="sent first, not counted")
-    add("--seed", help="text the prompt's salt is made of (default: drawn, and recorded)")
-    add("--http", choices=("epoll", "httpx"), default="epoll")
-    add("--extra-body", type=_json_object, default={}, metavar="JSON")
-    add("--temperature", type=_positive(float, 0), default=0.0)
-    add("--ignore-eos", dest="ignore_eos", action="store_true", default=True)
-    add("--no-ignore-eos", dest="ignore_eos", action="store_false")
-    for name in Limits._fields:
-        default = getattr(limits, name)
-        option = "--timeout-" + name.replace("_", "-")
-        help_text = f"seconds (default {default:g})"
-        add(option, type=_positive(float, 0.001), default=default, metavar="S", help=help_text)
-    add("--label", help="free text, kept in the record")
-    add("--source", choices=("measured", "simulated"), default="measured")
-    add("--progress", metavar="FILE", help='append {"done": n, "of": N} for each finished request')
-    add("--api-key-env", metavar="NAME", help="environment variable that holds the key")
-    return found
 
 
 class ProgressFile:
@@ -143,9 +101,32 @@ class ProgressFile:
         self._handle.close()
 
 
-def drive(state: RunState, http_choice: str) -> None:
-    """Make the run; a first SIGTERM or SIGINT ends it early, a second ends the process."""
-    client: Any = HTTP_CLIENTS[http_choice](state)
+HTTP_CLIENTS: Dict[str, Callable[[RunState], Any]] = {
+    "epoll": EpollClient,
+    "httpx": httpx_client.HttpxClient,
+}
+
+
+def drive(state: RunState, arguments: argparse.Namespace) -> Made:
+    """Make the run, by one process or by several."""
+    make_client = HTTP_CLIENTS[arguments.http]
+    forced = arguments.max_tokens if arguments.ignore_eos else arguments.min_tokens
+    if arguments.processes == 1:
+        _alone(state, make_client)
+        return _made(state, forced, None)
+    all_stages = state.stages
+    state.stages = all_stages[:1]
+    _alone(state, make_client)
+    if state.stopping:
+        return _made(state, forced, None)
+    shared = shards.run(state, arguments.processes, make_client, forced)
+    state.close()
+    return _made(state, forced, shared)
+
+
+def _alone(state: RunState, make_client: Callable[[RunState], Any]) -> None:
+    """A first SIGTERM or SIGINT ends the run early, a second ends the process."""
+    client = make_client(state)
     before: Dict[int, Any] = {}
 
     def on_signal(number: int, _frame: Any) -> None:
@@ -163,85 +144,27 @@ def drive(state: RunState, http_choice: str) -> None:
             signal.signal(one, handler)
 
 
-HTTP_CLIENTS: Dict[str, Callable[[RunState], Any]] = {
-    "epoll": EpollClient,
-    "httpx": httpx_client.HttpxClient,
-}
-
-
-def assemble(
-    arguments: argparse.Namespace, model: Optional[str], state: RunState
-) -> Dict[str, Any]:
-    """The run record of a run that has ended."""
-    forced = arguments.max_tokens if arguments.ignore_eos else None
-    clock = state.clock
-    entries = [request_record(one, clock, forced) for one in state.warmups + state.counted]
-    client: Dict[str, Any] = {"version": VERSION, "digest": own_digest()}
-    client["python"] = platform.python_version()
-    client.update(self_check(state))
-    client["autogroup"] = _autogroup()
-    wall = datetime.datetime.fromtimestamp(state.zero_wall_s, datetime.timezone.utc)
-    return {
-        "schema": record.SCHEMA,
-        "source": arguments.source,
-        "provenance": None,
-        "run": {
-            "scenario": arguments.loaded["name"],
-            "model": model,
-            "base_url": arguments.base_url,
-            "concurrency": arguments.concurrency,
-            "requests": arguments.requests,
-            "max_tokens": arguments.max_tokens,
-            "seed": arguments.seed,
-            "warmup": arguments.warmup,
-            "http": arguments.http,
-            "temperature": arguments.temperature,
-            "ignore_eos": arguments.ignore_eos,
-            "extra_body": arguments.extra_body,
-            "label": arguments.label,
-        },
-        "client": client,
-        "clock": {
-            "t0_monotonic_s": state.zero_ns / 1e9,
-            "t0_wall": wall.isoformat(timespec="microseconds"),
-        },
-        "requests": entries,
-        "summary": record.summarise(entries),
-    }
-
-
-def _autogroup() -> Optional[str]:
-    try:
-        with open("/proc/self/autogroup", encoding="ascii") as handle:
-            return handle.read().strip()
-    except OSError:
-        return None
-
-
-def write_whole(path: str, found: Dict[str, Any]) -> None:
-    """The file appears with all of its content or not at all."""
-    folder = os.path.dirname(os.path.abspath(path))
-    handle, temporary = tempfile.mkstemp(
-        prefix=os.path.basename(path) + ".", suffix=".tmp", dir=folder
-    )
-    try:
-        with os.fdopen(handle, "wb") as out:
-            out.write(printable.dumps(found, allow_nan=False, separators=(",", ":")) + b"\n")
-            out.flush()
-            os.fsync(out.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+def _made(state: RunState, forced: Optional[int], shared: Optional[shards.Shared]) -> Made:
+    exchanges = state.warmups + state.counted
+    entries = [request_record(one, state.clock, forced) for one in exchanges]
+    tally = self_check.Tally.of(state, exchanges)
+    if shared is not None:
+        for entry in entries:
+            if not entry["warmup"]:
+                entry.update(shared.entry(entry["index"]))
+        tally.add(shared.tally)
+    return Made(entries, self_check.figures(tally, state.wall_s or 0.0, state.zero_ns))
 
 
 def _prepare(arguments: argparse.Namespace) -> Tuple[Endpoint, Dict[str, str]]:
     """Everything that can be wrong with the arguments, before anything is sent."""
-    arguments.loaded = scenario.load(arguments.scenario)
-    arguments.loaded.setdefault("name", os.path.splitext(os.path.basename(arguments.scenario))[0])
+    arguments.loaded = _asked(arguments)
+    arguments.sizing = None
     if arguments.seed is None:
         arguments.seed = secrets.token_hex(8)
+    if arguments.processes is None:
+        arguments.processes = shards.best_number(arguments.concurrency)
+    arguments.processes = min(arguments.processes, arguments.concurrency)
     why_not = httpx_client.missing() if arguments.http == "httpx" else None
     if why_not is not None:
         raise UsageError(why_not)
@@ -249,10 +172,23 @@ def _prepare(arguments: argparse.Namespace) -> Tuple[Endpoint, Dict[str, str]]:
     if not os.path.isdir(folder):
         raise UsageError(f"--out: no folder {folder}")
     _room_for(arguments.concurrency)
-    _body(arguments, "model")
+    sized = {"messages": [{"role": "user", "content": ""}], **arguments.loaded}
+    Bodies(sized, "", arguments.seed, arguments.cache, client_options.options(arguments))
     return resolve(arguments.base_url, arguments.http), request_headers(
         arguments.api_key_env, VERSION
     )
+
+
+def _asked(arguments: argparse.Namespace) -> Dict[str, Any]:
+    """The scenario, with a name."""
+    if arguments.prompt_tokens is not None:
+        return {
+            "name": f"syn{arguments.prompt_tokens}",
+            "prompt_tokens": arguments.prompt_tokens,
+        }
+    loaded = scenario.load(arguments.scenario)
+    loaded.setdefault("name", os.path.splitext(os.path.basename(arguments.scenario))[0])
+    return loaded
 
 
 def _room_for(concurrency: int) -> None:
@@ -268,16 +204,24 @@ def _room_for(concurrency: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
-def _body(arguments: argparse.Namespace, model: str) -> bytes:
-    return scenario.request_body(
-        arguments.loaded,
-        model,
-        arguments.max_tokens,
-        arguments.seed,
-        arguments.temperature,
-        arguments.ignore_eos,
-        arguments.extra_body,
+def _size_prompt(
+    arguments: argparse.Namespace, endpoint: Endpoint, headers: Dict[str, str], model: str
+) -> None:
+    """A prompt that is asked for by its size gets its messages, the salt counted in."""
+    asked = arguments.loaded
+    tokens = asked.get("prompt_tokens")
+    if tokens is None:
+        return
+    counter = sized_prompt.TokenizeCounter(
+        endpoint, headers, model, asked.get("tools"), asked.get("chat_template_kwargs")
     )
+    line = scenario.salt(arguments.seed)
+    messages, arguments.sizing = sized_prompt.sized_messages(
+        tokens, arguments.seed, lambda found: counter(scenario.salted(found, line))
+    )
+    asked["messages"] = messages
+    told = [arguments.sizing["problem"], counter.problem]
+    arguments.sizing["problem"] = "; ".join(filter(None, told)) or None
 
 
 def make_run(arguments: argparse.Namespace) -> Dict[str, Any]:
@@ -290,37 +234,53 @@ def make_run(arguments: argparse.Namespace) -> Dict[str, Any]:
             model = first_model(endpoint, headers)
         except OSError as found:
             model, problem = None, f"--model auto: {found}"
-    limits = Limits(*(getattr(arguments, f"timeout_{name}") for name in Limits._fields))
-    body = _body(arguments, model or "")
-    counts = (arguments.concurrency, arguments.requests, arguments.warmup)
+    if model is not None:
+        _size_prompt(arguments, endpoint, headers, model)
     progress = ProgressFile(arguments.progress) if arguments.progress else None
-    state = RunState(Load(endpoint, headers, lambda _one: body, *counts, limits), progress)
+    state = RunState(_load(arguments, endpoint, headers, model), progress)
     try:
-        if model is None:
-            _never_begun(state, problem)
-        else:
-            drive(state, arguments.http)
+        made = _never_begun(state, problem) if model is None else drive(state, arguments)
     finally:
         if progress is not None:
             progress.close()
-    key = headers.get("Authorization", "").partition(" ")[
-        2
-    ]  # a server may send it back in an error
-    made: Dict[str, Any] = Mask([key]).deep(assemble(arguments, model, state))
-    return made
+    # a server may send the key back in an error
+    key = headers.get("Authorization", "").partition(" ")[2]
+    masked: Dict[str, Any] = Mask([key]).deep(
+        assemble(arguments, model, state, made, {"version": VERSION, "digest": own_digest()})
+    )
+    return masked
 
 
-def _never_begun(state: RunState, problem: str) -> None:
+def _load(
+    arguments: argparse.Namespace, endpoint: Endpoint, headers: Dict[str, str], model: Optional[str]
+) -> Load:
+    options: Options = client_options.options(arguments)
+    due_s = None
+    if arguments.rate is not None:
+        due_s = schedule.due_times(
+            arguments.rate, arguments.arrivals, arguments.requests, arguments.seed
+        )
+    body_of: Callable[[Exchange], bytes] = lambda _one: b""  # noqa: E731
+    if model is not None:
+        body_of = Bodies(arguments.loaded, model, arguments.seed, arguments.cache, options)
+    counts = (arguments.concurrency, arguments.requests, arguments.warmup)
+    return Load(endpoint, headers, body_of, *counts, client_options.limits(arguments), due_s)
+
+
+def _never_begun(state: RunState, problem: str) -> Made:
     """No model could be asked for: the first request carries the reason, the rest never start."""
     first: Exchange = (state.warmups + state.counted)[0]
     first.end(BROKEN, state.zero_ns, "models", problem)
     state.stop("server_gone")
     state.finished(first)
     state.close()
+    return _made(state, None, None)
 
 
 def main(argv: Optional[List[str]] = None) -> int:
-    arguments = parser().parse_args(argv)
+    arguments = client_options.read(argv)
+    if arguments.calibrate:
+        return _calibrate(arguments.out)
     try:
         found = make_run(arguments)
     except (UsageError, scenario.ScenarioError) as problem:
@@ -335,6 +295,20 @@ def main(argv: Optional[List[str]] = None) -> int:
         print(f"decode_microbench.py: --out {arguments.out}: {problem}", file=sys.stderr)
         return 1
     print(headline(found))
+    return 0
+
+
+def _calibrate(out: Optional[str]) -> int:
+    found = calibrate.floor()
+    try:
+        if out is None:
+            print(json.dumps(found, indent=1))
+        else:
+            write_whole(out, found)
+    except OSError as problem:
+        print(f"decode_microbench.py: --out {out}: {problem}", file=sys.stderr)
+        return 1
+    print(calibrate.headline(found), file=sys.stderr)
     return 0
 
 

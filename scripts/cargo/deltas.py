@@ -46,6 +46,8 @@ class Meaning:
         if event.data == b"[DONE]":
             kind = "done"
             self.done = True
+        elif not event.data.strip():  # a ping in the shape of an event
+            kind = "other"
         else:
             kind, count = self._take_json(event)
         if kind in OUTPUT_KINDS:
@@ -85,7 +87,7 @@ class Meaning:
             return ("usage" if isinstance(usage, dict) else "other"), None
         kinds = []
         for choice in choices:
-            if choice.get("finish_reason") is not None:
+            if choice.get("finish_reason"):  # some servers send "" with every event
                 self.finish_reason = str(choice["finish_reason"])
             kinds.append(_delta_kind(choice.get("delta")))
         kind = next((k for k in kinds if k in OUTPUT_KINDS), kinds[0])

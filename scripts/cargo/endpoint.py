@@ -14,6 +14,8 @@ import socket
 import urllib.parse
 from typing import Any, Dict, NamedTuple, Optional, Tuple
 
+from cargo import route
+
 _MODELS_TIMEOUT_S = 10.0
 
 
@@ -94,12 +96,13 @@ def request_headers(api_key_env: Optional[str], version: str) -> Dict[str, str]:
 
 def first_model(endpoint: Endpoint, headers: Dict[str, str]) -> str:
     """The first model that GET /v1/models names. Raises OSError with the reason."""
-    kind = http.client.HTTPSConnection if endpoint.scheme == "https" else http.client.HTTPConnection
-    connection = kind(endpoint.host, endpoint.port, timeout=_MODELS_TIMEOUT_S)
+    connection, prefix, more = route.find(
+        endpoint.scheme, endpoint.host, endpoint.port, _MODELS_TIMEOUT_S
+    )
     path = endpoint.path[: -len("/chat/completions")] + "/models"
-    wanted = dict(headers, Accept="application/json")
+    wanted = {**headers, **more, "Accept": "application/json"}
     try:
-        connection.request("GET", path, headers=wanted)
+        connection.request("GET", prefix + path, headers=wanted)
         reply = connection.getresponse()
         text = reply.read()
         if reply.status != 200:

@@ -4,8 +4,9 @@ In:  a RunState (load, exchanges to fill).
 Out: the same exchanges, filled with reads and stamps; nothing is decoded while the run lasts,
      except where an end is odd or a time limit has passed.
 
-Closed loop: `concurrency` requests are open at any time until none is left. Each request has its
-own connection, opened before its clock starts: t0 is read just before the send that hands over the
+Closed loop: `concurrency` requests are open at any time until none is left. Open loop: a request is
+begun when it is due, as long as no more than `concurrency` are open. Each request has its own
+connection, opened before its clock starts: t0 is read just before the send that hands over the
 request's last byte, so neither our own queue nor connecting is in any figure.
 
 Ends that concern the whole run: a connection that breaks while nothing listens any more means the
@@ -16,13 +17,13 @@ both cases no further request is begun.
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import re
 import select
 import socket
 import time
-from collections import deque
-from typing import Deque, Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from cargo import stamps, wire
 from cargo.exchange import BROKEN, CLIENT, EOF, SERVER_GONE, TIMEOUT, WHOLE, Exchange, Read
@@ -70,7 +71,6 @@ class EpollClient:
         self._total_ns = round(limits.total * 1e9)
         self._epoll = select.epoll()
         self._streams: Dict[int, _Stream] = {}
-        self._pending: Deque[Exchange] = deque()
         self._checks: List[Tuple[int, Exchange]] = []  # broken connections to look at again
         self._next_deadline_ns = _FAR_NS
         self._gone_ns = _FAR_NS
@@ -83,25 +83,28 @@ class EpollClient:
     def run(self) -> None:
         switch = stamps.StampSwitch()
         self._state.kernel_stamps = switch.works
+        # Every read stays until the end: the collector would go through millions of them, again
+        # and again, and the loop would stand still meanwhile. Nothing here makes cycles.
+        collected = gc.isenabled()
+        gc.disable()
         try:
-            for phase in self._state.phases:
-                if not self._state.stopping:
-                    self._run_phase(phase)
+            for _phase in self._state.phases():
+                self._run_phase()
         finally:
             for stream in list(self._streams.values()):
                 self._end(stream, CLIENT, "internal", "the client failed", settle=False)
             self._epoll.close()
             switch.close()
+            if collected:
+                gc.enable()
 
-    def _run_phase(self, phase: List[Exchange]) -> None:
-        self._pending.extend(phase)
+    def _run_phase(self) -> None:
         self._fill_slots()
         now = time.monotonic_ns()
         tick_ns = now + _TICK_NS
         offset_ns = now + _OFFSET_NS
-        while self._streams or self._checks:
-            wait_s = max(0, tick_ns - time.monotonic_ns()) / 1e9
-            for fd, _mask in self._epoll.poll(wait_s):
+        while self._streams or self._checks or self._state.next_due_ns is not None:
+            for fd, _mask in self._epoll.poll(self._patience_s(tick_ns)):
                 stream = self._streams.get(fd)
                 if stream is not None:
                     if stream.unsent is None:
@@ -109,6 +112,8 @@ class EpollClient:
                     else:
                         self._write(stream)
             now = time.monotonic_ns()
+            if self._load.due_s is not None:
+                self._fill_slots()
             if now >= tick_ns:
                 self._state.late_ns.append(now - tick_ns)
                 self._tick(now)
@@ -116,17 +121,26 @@ class EpollClient:
                     self._state.offset.measure()
                     offset_ns = now + _OFFSET_NS
                 tick_ns = time.monotonic_ns() + _TICK_NS
-        self._pending.clear()
+
+    def _patience_s(self, tick_ns: int) -> float:
+        """Until the next tick, or until a request is due for which there is room."""
+        until_ns = tick_ns
+        due_ns = self._state.next_due_ns
+        if due_ns is not None and self._has_room():
+            until_ns = min(until_ns, due_ns)
+        return max(0, until_ns - time.monotonic_ns()) / 1e9
 
     # -- opening ----------------------------------------------------------------------------
 
+    def _has_room(self) -> bool:
+        return len(self._streams) + len(self._checks) < self._load.concurrency
+
     def _fill_slots(self) -> None:
-        while (
-            self._pending
-            and not self._state.stopping
-            and len(self._streams) + len(self._checks) < self._load.concurrency
-        ):
-            self._open(self._pending.popleft())
+        while self._has_room():
+            exchange = self._state.take(time.monotonic_ns())
+            if exchange is None:
+                return
+            self._open(exchange)
 
     def _open(self, exchange: Exchange) -> None:
         assert self._load.endpoint.address is not None
@@ -216,6 +230,7 @@ class EpollClient:
         if not data:
             self._at_eof(stream, now)
             return
+        self._state.last_read_ns = now
         exchange, response = stream.exchange, stream.response
         try:
             body = response.feed(data)
@@ -303,6 +318,7 @@ class EpollClient:
     # -- ticks: time limits, late verdicts, signals -------------------------------------------
 
     def _tick(self, now: int) -> None:
+        self._state.each_tick()
         if self._stop_signal:
             self._state.stop("signal")
             for stream in list(self._streams.values()):

@@ -39,6 +39,7 @@ class Exchange:
     def __init__(self, index: int, warmup: bool) -> None:
         self.index = index
         self.warmup = warmup
+        self.due_ns: Optional[int] = None  # open loop: when the schedule wants it begun
         self.begun_ns: Optional[int] = None  # connecting begun
         self.connected_ns: Optional[int] = None
         self.sent_ns: Optional[int] = None  # t0
@@ -234,6 +235,8 @@ def request_record(
     output = [t for t, kind in zip(times, meaning.kinds) if kind in record.OUTPUT_KINDS]
     entry.update(
         finish_reason=meaning.finish_reason,
+        t_due_s=clock.seconds(exchange.due_ns),
+        late_s=_span_s(exchange.due_ns, exchange.begun_ns),
         t_start_s=clock.seconds(exchange.sent_ns),
         t_first_s=output[0] if output else None,
         t_last_s=output[-1] if output else None,
@@ -247,7 +250,7 @@ def request_record(
         reasoning_tokens=_usage_count(
             meaning.usage, "completion_tokens_details", "reasoning_tokens"
         ),
-        connect_s=_connect_seconds(exchange),
+        connect_s=_span_s(exchange.begun_ns, exchange.connected_ns),
     )
     if meaning.kinds:
         entry["events"] = {
@@ -270,10 +273,10 @@ def request_record(
     return entry
 
 
-def _connect_seconds(exchange: Exchange) -> Optional[float]:
-    if exchange.begun_ns is None or exchange.connected_ns is None:
+def _span_s(begin_ns: Optional[int], end_ns: Optional[int]) -> Optional[float]:
+    if begin_ns is None or end_ns is None:
         return None
-    return round((exchange.connected_ns - exchange.begun_ns) / 1e9, _DIGITS)
+    return round((end_ns - begin_ns) / 1e9, _DIGITS)
 
 
 def _end_of_stream(

@@ -12,6 +12,7 @@ import asyncio
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
+from cargo import route
 from cargo.exchange import BROKEN, CLIENT, EOF, SERVER_GONE, TIMEOUT, WHOLE, Exchange, Read
 from cargo.load import TICK_S, RunState, listens
 
@@ -25,6 +26,11 @@ _GONE_GRACE_S = 1.0  # once the server is gone: time for the other streams to en
 _LINGER_S = 0.25  # after [DONE] or an error event: wait this long for the proper end
 _WATCH_S = 0.05
 _CANCEL_S = 1.0
+_CONNECTED = (
+    "connection.connect_tcp.complete",
+    "connection.start_tls.complete",
+    "proxy.start_tls.complete",
+)
 
 
 def missing() -> Optional[str]:
@@ -44,8 +50,9 @@ class HttpxClient:
         endpoint = self._load.endpoint
         host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
         # made once: loading certificates takes longer than some requests
-        secure = endpoint.scheme == "https"
-        self._verify = httpx.create_ssl_context() if secure else False
+        self._verify = route.trusted() if endpoint.scheme == "https" else False
+        proxy = route.proxy_of(endpoint.scheme, endpoint.host, endpoint.port)
+        self._proxy = None if proxy is None else proxy.geturl()
         self._url = f"{endpoint.scheme}://{host}:{endpoint.port}{endpoint.path}"
 
     def interrupt(self) -> None:
@@ -58,12 +65,10 @@ class HttpxClient:
     async def _run(self) -> None:
         ticker = asyncio.ensure_future(self._tick())
         try:
-            for phase in self._state.phases:
-                if not self._state.stopping:
-                    pending = list(reversed(phase))
-                    width = min(self._load.concurrency, len(pending))
-                    self._tasks = [asyncio.ensure_future(self._work(pending)) for _ in range(width)]
-                    await asyncio.gather(*self._tasks)
+            for _phase in self._state.phases():
+                width = self._load.concurrency
+                self._tasks = [asyncio.ensure_future(self._work()) for _ in range(width)]
+                await asyncio.gather(*self._tasks)
         finally:
             ticker.cancel()
 
@@ -74,6 +79,7 @@ class HttpxClient:
             due = time.monotonic_ns() + round(TICK_S * 1e9)
             await asyncio.sleep(TICK_S)
             self._state.late_ns.append(max(0, time.monotonic_ns() - due))
+            self._state.each_tick()
             if time.monotonic() - last_offset >= 1:
                 self._state.offset.measure()
                 last_offset = time.monotonic()
@@ -82,15 +88,22 @@ class HttpxClient:
                 for task in self._tasks:
                     task.cancel()
 
-    async def _work(self, pending: List[Exchange]) -> None:
-        while pending and not self._state.stopping:
-            exchange = pending.pop()
+    async def _work(self) -> None:
+        """One slot: a request when its turn has come, then the next."""
+        while (due_ns := self._state.next_due_ns) is not None:
+            exchange = self._state.take(time.monotonic_ns())
             try:
-                await self._request(exchange)
+                if exchange is None:
+                    left_s = max(0, due_ns - time.monotonic_ns()) / 1e9
+                    await asyncio.sleep(min(left_s, _WATCH_S))
+                else:
+                    await self._request(exchange)
             except asyncio.CancelledError:
-                now = time.monotonic_ns()
-                exchange.end(CLIENT, now, "interrupted", "the client was told to stop")
-            self._state.finished(exchange)
+                if exchange is not None:
+                    now = time.monotonic_ns()
+                    exchange.end(CLIENT, now, "interrupted", "the client was told to stop")
+            if exchange is not None:
+                self._state.finished(exchange)
 
     async def _request(self, exchange: Exchange) -> None:
         """One request, and beside it the watch over its time limits.
@@ -160,9 +173,8 @@ class HttpxClient:
             closed = "closed" in str(problem) or "disconnected" in str(problem)
             await self._broken(exchange, EOF if closed else BROKEN, "bad_http", str(problem))
         elif isinstance(problem, (httpx.TransportError, OSError)):
-            kind = "refused" if isinstance(problem, httpx.ConnectError) else "broken"
             message = str(problem) or type(problem).__name__
-            await self._broken(exchange, BROKEN, kind, message)
+            await self._broken(exchange, BROKEN, _kind(problem), message)
         else:
             raise problem
 
@@ -181,8 +193,10 @@ class HttpxClient:
                 exchange.end(SERVER_GONE, exchange.ended_ns or 0, "server_gone", text)
 
     def _new_client(self) -> Any:
-        loopback = self._load.endpoint.host in ("127.0.0.1", "::1", "localhost")
-        return httpx.AsyncClient(timeout=None, verify=self._verify, trust_env=not loopback)
+        # what the environment says is read in `route`, so that the agent goes the same way
+        return httpx.AsyncClient(
+            timeout=None, verify=self._verify, proxy=self._proxy, trust_env=False
+        )
 
     async def _exchange(self, exchange: Exchange) -> None:
         # a client for each request: its own connection, as the epoll client does it
@@ -199,18 +213,33 @@ class HttpxClient:
                 exchange.status = response.status_code
                 exchange.headers = {k.lower(): v for k, v in response.headers.items()}
                 async for piece in response.aiter_raw():
-                    exchange.reads.append(Read(time.monotonic_ns(), None, piece))
+                    now = self._state.last_read_ns = time.monotonic_ns()
+                    exchange.reads.append(Read(now, None, piece))
                     exchange.decoder.catch_up()
             finally:
                 await response.aclose()
 
     def _tracer(self, exchange: Exchange) -> Any:
-        async def trace(event: str, _info: Dict[str, Any]) -> None:
+        ours = False  # a proxy's CONNECT, which comes before it, is a request as well
+
+        async def trace(event: str, info: Dict[str, Any]) -> None:
+            nonlocal ours
             now = time.monotonic_ns()
-            if event == "connection.connect_tcp.complete":
-                exchange.connected_ns = now
+            if event in _CONNECTED:
+                exchange.connected_ns = now  # of TCP, then of TLS
                 self._state.connected_once = True
-            elif event == "http11.send_request_body.complete":
+            elif event == "http11.send_request_body.started":
+                ours = info["request"].method == b"POST"
+            elif event == "http11.send_request_body.complete" and ours:
                 exchange.sent_ns = now
 
         return trace
+
+
+def _kind(problem: BaseException) -> str:
+    """Which part of the way to the server failed."""
+    if isinstance(problem, httpx.ProxyError):
+        return "proxy"
+    if "[SSL" in str(problem):
+        return "tls"
+    return "refused" if isinstance(problem, httpx.ConnectError) else "broken"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 import time
 from typing import Any, Dict, List
 
@@ -47,6 +48,7 @@ def check_order(order: Any) -> None:
         if not isinstance(run, dict) or not DIGEST.match(str(run.get("digest"))):
             raise StoreError("launch %s: a run's digest must be 16 hex digits" % order["launch"])
     _check_surroundings(order)
+    _check_client(order)
 
 
 def _check_surroundings(order: Dict[str, Any]) -> None:
@@ -60,6 +62,28 @@ def _check_surroundings(order: Dict[str, Any]) -> None:
         if not isinstance(name, str) or not secret_files.NAME.match(name):
             text = "launch %s: secrets and api_key are names of environment variables, found %r"
             raise StoreError(text % (order["launch"], name))
+
+
+def _check_client(order: Dict[str, Any]) -> None:
+    """Before anything starts: the client that brings httpx must run here."""
+    zipapp = order.get("client_zipapp")
+    if zipapp is None:
+        return
+    try:
+        file, needed = zipapp["file"], tuple(int(part) for part in zipapp["python"].split("."))
+    except (TypeError, KeyError, AttributeError, ValueError):
+        file, needed = "", ()
+    if not needed or not isinstance(file, str) or not os.path.isabs(file):
+        text = "launch %s: client_zipapp needs an absolute path `file` and a version `python`"
+        raise StoreError(text % order["launch"])
+    if sys.version_info < needed and any(
+        (run.get("client") or {}).get("http") == "httpx" for run in order["runs"]
+    ):
+        raise StoreError(
+            "launch %s: --http httpx needs Python %s or newer on the host; this is %d.%d.\n"
+            "Hint: name a newer one as hosts.<name>.python, or set `http: epoll` in the workload."
+            % (order["launch"], zipapp["python"], *sys.version_info[:2])
+        )
 
 
 def submit_orders(store: Store, batch: Dict[str, Any]) -> Dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from cargo import identity, reasons, room, secret_files, whole
 from cargo.attached_server import AttachedServer
+from cargo.client_floor import ClientFloor
 from cargo.event_log import EventLog
 from cargo.mask import Mask
 from cargo.queue_store import Store
@@ -50,12 +51,14 @@ class Known(NamedTuple):
 
     not_possible: NotPossible
     setups: Setups
+    client_floor: ClientFloor
 
 
 class Launch:
     def __init__(self, store: Store, order: Dict[str, Any], known: Known, signals: Signals) -> None:
         self.store, self.order = store, order
         self.known, self.setups = known.not_possible, known.setups
+        self.client_floor = known.client_floor
         self.launch = order["launch"]
         self.folder = store.launch_dir(self.launch)
         self.server_digest = order["server"]["digest"]
@@ -195,7 +198,8 @@ class Launch:
     def _serve(self, events: EventLog, engine: Dict[str, Any], env: LaunchEnv) -> bool:
         """One real start with as many runs as it lives to see. False: it died, start another."""
         kind = AttachedServer if self.order["server"].get("attach") else ServerStart
-        server = kind(self.store, self.order, events, engine, env)
+        floor = self.client_floor.of(self.store, events, self.watch)  # while nothing else runs here
+        server = kind(self.store, self.order, events, engine, env, floor)
         engine_same = EngineWatch(engine)
         seal_status, seal_reasons = "invalid", ["interrupted"]
         try:

@@ -1,7 +1,7 @@
-"""What both transports share: the load to make, how a run ends early, and the client's self-check.
+"""What both transports share: the load to make, whose turn it is, and how a run ends early.
 
-In:  the endpoint, the request's bytes, concurrency, counts and time limits (`Load`).
-Out: exchanges to fill (`RunState`), figures about the client itself (`self_check`).
+In:  the endpoint, the requests' bytes, concurrency, counts, schedule and time limits (`Load`).
+Out: exchanges to fill, one after the other (`RunState.take`).
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ import errno
 import socket
 import time
 from array import array
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
-from cargo import record
 from cargo.endpoint import Endpoint
 from cargo.exchange import WHOLE, Exchange, RunClock
 from cargo.stamps import MonotonicOffset
@@ -45,7 +44,7 @@ Progress = Callable[[int, int], None]
 
 
 class RunState:
-    """The run's exchanges, its clock, and why it ends early (if it does)."""
+    """The run's exchanges, its clock, whose turn it is, and why it ends early (if it does)."""
 
     def __init__(self, load: Load, progress: Optional[Progress] = None) -> None:
         self.load = load
@@ -61,16 +60,64 @@ class RunState:
         self.late_ns = array("q")  # lateness of the loop's ticks
         self.connected_once = False
         self.kernel_stamps = False
-        self._done = 0
+        self.last_read_ns = 0
+        self.each_tick: Callable[[], None] = lambda: None
+        # Where the load is shared by processes, the others' part of it:
+        self.others_read_ns: Callable[[], int] = lambda: 0
+        self.others_done: Callable[[], int] = lambda: 0
+        self.stages: List[Callable[[], Iterator[Exchange]]] = [self._warm_up, self._count]
+        self.done = 0
+        self._turns: Iterator[Exchange] = iter(())
+        self._next: Optional[Exchange] = None
+        self._exhausted = True
         self._progress = progress
 
     @property
     def clock(self) -> RunClock:
         return RunClock(self.zero_ns, self.offset if self.kernel_stamps else None)
 
+    # -- whose turn it is -------------------------------------------------------------------
+
+    def _warm_up(self) -> Iterator[Exchange]:
+        return iter(self.warmups)
+
+    def _count(self) -> Iterator[Exchange]:
+        self.schedule()
+        return iter(self.counted)
+
+    def schedule(self) -> None:
+        """The open loop begins now: each counted request learns when it is due."""
+        start_ns = time.monotonic_ns()
+        for exchange, due_s in zip(self.counted, self.load.due_s or ()):
+            exchange.due_ns = start_ns + round(due_s * 1e9)
+
+    def phases(self) -> Iterator[None]:
+        """The warm-up, then the counted requests: `take` gives those of the present phase."""
+        for stage in self.stages:
+            if self.stopping:
+                return
+            self._turns, self._next, self._exhausted = stage(), None, False
+            yield
+
+    def take(self, now_ns: int) -> Optional[Exchange]:
+        """The next request; None when none is left, or when it is not due yet."""
+        if self._next is None and not self._exhausted:
+            self._next = next(self._turns, None)
+            self._exhausted = self._next is None
+        found = self._next
+        if found is None or self.stopping or (found.due_ns or 0) > now_ns:
+            return None
+        self._next = None
+        return found
+
     @property
-    def phases(self) -> List[List[Exchange]]:
-        return [phase for phase in (self.warmups, self.counted) if phase]
+    def next_due_ns(self) -> Optional[int]:
+        """When there may be something to take; None when nothing more comes."""
+        if self.stopping or (self._next is None and self._exhausted):
+            return None
+        return 0 if self._next is None else self._next.due_ns or 0
+
+    # -- how it ends ------------------------------------------------------------------------
 
     @property
     def stopping(self) -> bool:
@@ -92,14 +139,14 @@ class RunState:
                 one.decoder.catch_up()
                 if (one.decoder.last_output_ns() or 0) > since_ns:
                     return False
-        return True
+        return self.others_read_ns() <= since_ns
 
     def finished(self, exchange: Exchange) -> None:
         if exchange.warmup:
             return
-        self._done += 1
+        self.done += 1
         if self._progress is not None:
-            self._progress(self._done, len(self.counted))
+            self._progress(self.done + self.others_done(), len(self.counted))
 
     def close(self) -> None:
         self.offset.measure(200)
@@ -117,79 +164,7 @@ def listens(endpoint: Endpoint) -> bool:
         return sock.connect_ex(address) != errno.ECONNREFUSED
 
 
-def _nearest(values: Sequence[int], q: float) -> Optional[float]:
-    found = record.percentile(values, q)
-    return None if found is None else round(found / 1e9, 7)
-
-
-def self_check(state: RunState) -> Dict[str, Any]:
-    """How well the client itself kept up: the figures of record.CLIENT_FIELDS it can measure."""
-    exchanges = state.warmups + state.counted
-    lags: List[int] = []
-    counts = {"reads": 0, "user": 0, "coalesced": 0, "multi": 0}
-    connects: List[float] = []
-    for exchange in exchanges:
-        _count_reads(exchange, state.clock, lags, counts)
-        if exchange.begun_ns is not None and exchange.connected_ns is not None:
-            connects.append((exchange.connected_ns - exchange.begun_ns) / 1e9)
-    mean, most = _open_requests(state.counted)
-    source = None
-    if counts["reads"]:
-        source = "user" if counts["user"] else "kernel"
-    return {
-        "stamp_source": source,
-        "ended": state.ended,
-        "cpu_s": state.cpu_s,
-        "wall_s": state.wall_s,
-        "loop_late_max_s": _nearest(state.late_ns, 100),
-        "loop_late_p99_s": _nearest(state.late_ns, 99),
-        "lag_p50_s": _nearest(lags, 50),
-        "lag_p99_s": _nearest(lags, 99),
-        "lag_max_s": _nearest(lags, 100),
-        "reads": counts["reads"],
-        "user_stamped_reads": counts["user"],
-        "coalesced_reads": counts["coalesced"],
-        "multi_event_reads": counts["multi"],
-        "clock_steps": state.offset.steps,
-        "connect_max_s": round(max(connects), 7) if connects else None,
-        "concurrency_mean": mean,
-        "concurrency_max": most,
-    }
-
-
-def _count_reads(
-    exchange: Exchange, clock: RunClock, lags: List[int], counts: Dict[str, int]
-) -> None:
-    events = [0] * len(exchange.reads)
-    output = [0] * len(exchange.reads)
-    for index, kind in zip(exchange.decoder.read_of, exchange.decoder.meaning.kinds):
-        events[index] += 1
-        output[index] += kind in record.OUTPUT_KINDS
-    counts["reads"] += len(events)
-    counts["multi"] += sum(1 for n in events if n > 1)
-    counts["coalesced"] += sum(1 for n in output if n > 1)
-    for read in exchange.reads:
-        stamp = clock.stamp(read)
-        if stamp.kernel:
-            lags.append(read.user_ns - stamp.t_ns)
-        else:
-            counts["user"] += 1
-
-
-def _open_requests(exchanges: Sequence[Exchange]) -> Tuple[Optional[float], Optional[int]]:
-    """Mean and largest number of requests that were open at once, over their window."""
-    spans = [
-        (exchange.sent_ns, exchange.ended_ns)
-        for exchange in exchanges
-        if exchange.sent_ns is not None and exchange.ended_ns is not None
-    ]
-    if not spans:
-        return None, None
-    edges = sorted([(begin, 1) for begin, _ in spans] + [(end, -1) for _, end in spans])
-    now = most = 0
-    for _, change in edges:
-        now += change
-        most = max(most, now)
-    window = edges[-1][0] - edges[0][0]
-    busy = sum(end - begin for begin, end in spans)
-    return (round(busy / window, 4) if window else None), most
+def shares(load: Load, processes: int) -> List[Any]:
+    """The same load for each of some processes, with its part of the concurrency."""
+    least, more = divmod(load.concurrency, processes)
+    return [load._replace(concurrency=least + (n < more)) for n in range(processes)]

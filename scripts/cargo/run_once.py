@@ -3,6 +3,8 @@
 In: a run of an order, the server (ServerStart), folders, an event log. Out: done/<launch>/runs/
 <run16>/<attempt>/ with run.json, capture.jsonl, metrics_*.txt, client.log and DONE.json last,
 renamed into place. A run without one good request, or in which the server died, is kept: invalid.
+Where a good one is to be checked, cross_check.json is the same run once more, through httpx; what
+happens there is told in that file and never spoils the run.
 """
 
 from __future__ import annotations
@@ -14,16 +16,17 @@ import shutil
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
-from cargo import procs, room, server_http, smi_sampler, whole
+from cargo import client_call, procs, room, server_http, smi_sampler, whole
 from cargo.beside import Beside
 from cargo.event_log import EventLog
 from cargo.server_start import ServerStart
-from cargo.watch import Watch
+from cargo.watch import LifeOver, StopNow, Watch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 POLL_S = 0.1
 CLIENT_GRACE_S = 5.0
 AFTER_DEATH_S = 10.0  # for the client to notice that the server is gone and write its record
+STOPPED_GRACE_S = 0.5
 FIRST_RECORD_S = 15.0
 SAMPLER_GRACE_S = 11.0  # its call timeout and a little
 
@@ -34,6 +37,11 @@ class RunResult(NamedTuple):
     attempt: str
     reasons: List[str]
     server_died: bool
+
+
+class ClientEnd(NamedTuple):
+    code: Optional[int]
+    over_limit: bool
 
 
 class RunOnce:
@@ -56,6 +64,7 @@ class RunOnce:
         self.sampled_from = 0.0
         self.client: Optional[Beside] = None
         self.reasons: List[str] = []
+        self.summary: Dict[str, Any] = {}
         self.server_died = False
 
     # ------------------------------------------------------------------ the run
@@ -73,6 +82,8 @@ class RunOnce:
             self._end_sampler()
             self._save_metrics("metrics_after.txt")
             self._check_server()
+            self._judge()
+            self._cross_check()
             return self._keep(begin)
         except BaseException:  # stopped, out of life, or our own fault: no half run is kept
             self._end_children()
@@ -88,11 +99,13 @@ class RunOnce:
             number += 1
         return "%s-%d" % (self.server.start_id, number)
 
-    def _keep(self, begin: float) -> RunResult:
+    def _judge(self) -> None:
         record = whole.read_json(self._at("run.json"))
-        summary = (record or {}).get("summary") or {}
-        if not summary.get("n_ok"):
+        self.summary = (record or {}).get("summary") or {}
+        if not self.summary.get("n_ok"):
             self.reasons.append("no_ok_request")
+
+    def _keep(self, begin: float) -> RunResult:
         status = "invalid" if self.reasons else "done"
         server = self.order["server"]
         facts = {
@@ -115,7 +128,7 @@ class RunOnce:
             seconds=seconds,
             attempt=self.attempt,
             reasons=self.reasons,
-            summary=summary,
+            summary=self.summary,
         )
         return RunResult(status, self.server.start_id, self.attempt, self.reasons, self.server_died)
 
@@ -178,66 +191,89 @@ class RunOnce:
             self.watch.pause(POLL_S)
 
     # ------------------------------------------------------------------ client
-    def _client_argv(self) -> List[str]:
-        run = self.run
-        client = run.get("client") or {}
-        scenario = os.path.join(self.scratch, "scenario.json")
-        whole.write_json(scenario, run["scenario"], durable=False, exact=True)
-        # only httpx lives in site-packages; not looking there saves 0.2 s a run
-        site = [] if client.get("http") == "httpx" else ["-S"]
-        argv = [*procs.PYTHON, *site, os.path.join(HERE, "decode_microbench.py")]
-        argv += ["--base-url", self.server.base_url, "--model", self.server.model()]
-        argv += ["--scenario", scenario, "--out", self._at("run.json")]
-        argv += ["--concurrency", str(run["concurrency"]), "--requests", str(run["requests"])]
-        argv += ["--max-tokens", str(run["max_tokens"]), "--warmup", str(run.get("warmup", 0))]
-        argv += ["--seed=" + str(run["seed"]), "--label=" + run["name"]]
-        argv += ["--source", self.server.record["source"]]
-        argv += ["--progress", os.path.join(self.scratch, "progress")]
-        argv += ["--extra-body=" + json.dumps(client.get("extra_body") or {})]
-        for name, seconds in sorted((client.get("timeout_s") or {}).items()):
-            argv += ["--timeout-" + name.replace("_", "-"), repr(float(seconds))]
-        if client.get("http"):
-            argv += ["--http", client["http"]]
-        if client.get("temperature") is not None:
-            argv += ["--temperature", repr(float(client["temperature"]))]
-        if self.server.env.key_name is not None:
-            argv += ["--api-key-env", self.server.env.key_name]
-        if client.get("ignore_eos") is False:
-            argv += ["--no-ignore-eos"]
-        return argv
+    def _client_argv(self, http: str, seed: str, out: str) -> List[str]:
+        server = self.server
+        model, source, key = server.model(), server.record["source"], server.env.key_name
+        target = client_call.Target(server.base_url, model, source, key)
+        argv = client_call.program(self.order, http)
+        argv += client_call.options(self.run, target, self.scratch, seed)
+        return [*argv, "--http", http, "--out", self._at(out)]
+
+    @property
+    def _client(self) -> Dict[str, Any]:
+        return self.run.get("client") or {}
 
     def _run_client(self) -> None:
-        log = self._at("client.log")
-        argv = self._client_argv()
-        env = self._at_server(self.server.env.client())
-        self.client = Beside(argv, env, self.scratch, log, self.server.start_id, True)
-        end = time.monotonic() + float(self.run["limit_s"])
-        progress = _Progress(os.path.join(self.scratch, "progress"))
-        while self.client.poll() is None:
-            self.watch.pause(POLL_S)
+        file = os.path.join(self.scratch, "progress")
+        http = self._client.get("http") or "epoll"
+        argv = self._client_argv(http, str(self.run["seed"]), "run.json")
+        progress = _Progress(file)
+
+        def tell() -> None:
             for done, of in progress.news():
                 self.events.emit("progress", run=self.run["digest"], done=done, of=of)
+
+        end = self._drive([*argv, "--progress", file], "client.log", tell)
+        if end.over_limit:
+            self.reasons.append("limit")
+        elif end.code != 0:
+            self.reasons.append("client_failed")
+        if end.code != 0 and not os.path.exists(self._at("run.json")) and room.is_full(self.folder):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._at("run.json"))
+
+    def _drive(self, argv: List[str], log: str, tell: Callable[[], None]) -> ClientEnd:
+        """The client from its start to its end: its own, the run's limit, or soon after the server's."""
+        env = self._at_server(self.server.env.client())
+        self.client = Beside(
+            argv, env, self.scratch, self._at(log), self.server.start_id, favoured=True
+        )
+        end = time.monotonic() + float(self.run["limit_s"])
+        over_limit = False
+        while self.client.poll() is None:
+            self.watch.pause(POLL_S)
+            tell()
             if not self.server_died and not self.server.alive():
                 self.server_died = True
                 end = min(end, time.monotonic() + AFTER_DEATH_S)
             if time.monotonic() > end:
-                if not self.server_died:
-                    self.reasons.append("limit")
+                over_limit = not self.server_died
                 self.client.end(CLIENT_GRACE_S)
                 break
-        for done, of in progress.news():
-            self.events.emit("progress", run=self.run["digest"], done=done, of=of)
-        code = self.client.poll()
-        if code != 0 and "limit" not in self.reasons:
-            self.reasons.append("client_failed")
-        self.client = None
-        if code != 0 and not os.path.exists(self._at("run.json")) and room.is_full(self.folder):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._at("run.json"))
+        tell()
+        code, self.client = self.client.poll(), None
+        return ClientEnd(code, over_limit)
+
+    # ------------------------------------------------------------------ the second opinion
+    def _cross_check(self) -> None:
+        """The same run once more through httpx. The run is whole already and stands, whatever comes."""
+        epoll = (self._client.get("http") or "epoll") == "epoll"
+        if self.reasons or not epoll or not self._client.get("cross_check"):
+            return
+        try:
+            problem = self._second_run()
+            alive = self.server.alive() and self.server.healthy(self.watch.check)
+            self.server_died = self.server_died or not alive
+        except (StopNow, LifeOver):  # the launch sees for itself that it is to end
+            self._end_children()
+            self.client, problem = None, "the launch was stopped meanwhile"
+        if not os.path.exists(self._at("cross_check.json")):
+            whole.write_json(self._at("cross_check.json"), {"problem": problem}, durable=False)
+
+    def _second_run(self) -> str:
+        """Why there is no record of it, should there be none."""
+        try:
+            argv = self._client_argv("httpx", "%s-httpx" % self.run["seed"], "cross_check.json")
+            end = self._drive(argv, "cross_check.log", lambda: None)
+        except OSError as error:
+            return room.words(error)
+        if end.over_limit:
+            return "it was not done within %g s" % self.run["limit_s"]
+        return _last_line(self._at("cross_check.log")) or "the client ended with code %s" % end.code
 
     def _end_children(self) -> None:
         for child in (self.client, self.sampler):
             if child is not None:
-                child.end(0.5)
+                child.end(STOPPED_GRACE_S)
 
     # ------------------------------------------------------------------ server
     def _save_metrics(self, name: str) -> None:
@@ -267,6 +303,15 @@ class RunOnce:
             self.reasons.append("engine_changed")
         if not self.host_is_ours():
             self.reasons.append("host_shared")
+
+
+def _last_line(path: str) -> str:
+    try:
+        with open(path, "rb") as f:
+            lines = f.read().decode("utf-8", "replace").split("\n")
+    except OSError:
+        return ""
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 class _Progress:

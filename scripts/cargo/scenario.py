@@ -1,7 +1,7 @@
-"""Scenario and salt: what a request asks for, as the JSON body that is sent.
+"""Scenario and salt: what a run asks for.
 
-In:  a scenario (`short`, `tool`, or a JSON file), the model, limits and extra keys.
-Out: the body's bytes; the same for every request of a run.
+In:  a scenario (`short`, `tool`, or a JSON file) and a seed.
+Out: its messages with the salt; a digest of its content.
 
 The salt is a line of fixed length derived from the seed. It opens the first message as a system
 message, which chat templates render before the tools, so it lies in the first block of the prompt:
@@ -13,30 +13,29 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from typing import Any, Dict, List, Optional
+import pkgutil
+from typing import Any, Dict, List
 
-FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "scenarios")
-_RESERVED = ("messages", "model", "stream", "max_tokens")
-_KEYS = ("name", "messages", "tools", "tool_choice", "chat_template_kwargs")
+SHIPPED = ("short", "tool")  # files of scenarios/
+_KEYS = ("name", "messages", "prompt_tokens", "tools", "tool_choice", "chat_template_kwargs")
+_NO_SALT = "Run."
 
 
 class ScenarioError(ValueError):
     """The scenario or the extra body cannot be used; the message says why."""
 
 
-def shipped() -> List[str]:
-    return sorted(name[:-5] for name in os.listdir(FOLDER) if name.endswith(".json"))
-
-
 def load(name: str) -> Dict[str, Any]:
     """A shipped scenario by its name, or a JSON file by its path."""
-    path = os.path.join(FOLDER, f"{name}.json") if name in shipped() else name
     try:
-        with open(path, encoding="utf-8") as handle:
-            found = json.load(handle)
+        if name in SHIPPED:  # through the loader: the client may lie in a zip
+            text = pkgutil.get_data("cargo", f"scenarios/{name}.json") or b""
+        else:
+            with open(name, "rb") as handle:
+                text = handle.read()
+        found = json.loads(text.decode("utf-8"))
     except OSError as problem:
-        known = ", ".join(shipped())
+        known = ", ".join(SHIPPED)
         raise ScenarioError(f"scenario {name!r}: {problem.strerror} (shipped: {known})") from None
     except ValueError as problem:
         raise ScenarioError(f"scenario {name!r}: not JSON: {problem}") from None
@@ -51,16 +50,31 @@ def check(scenario: Any, where: str) -> Dict[str, Any]:
     if unknown:
         allowed = ", ".join(_KEYS)
         raise ScenarioError(f"scenario {where!r}: unknown key {unknown[0]!r} (allowed: {allowed})")
+    if "prompt_tokens" in scenario:
+        _check_size(scenario, where)
+    else:
+        _check_messages(scenario, where)
+    tools = scenario.get("tools")
+    if tools is not None and not isinstance(tools, list):
+        raise ScenarioError(f"scenario {where!r}: tools: a list or null expected")
+    return scenario
+
+
+def _check_messages(scenario: Dict[str, Any], where: str) -> None:
     messages = scenario.get("messages")
     if not isinstance(messages, list) or not messages:
         raise ScenarioError(f"scenario {where!r}: messages: a list with a message expected")
     for number, message in enumerate(messages):
         if not isinstance(message, dict) or "role" not in message:
             raise ScenarioError(f"scenario {where!r}: messages[{number}]: an object with a role")
-    tools = scenario.get("tools")
-    if tools is not None and not isinstance(tools, list):
-        raise ScenarioError(f"scenario {where!r}: tools: a list or null expected")
-    return scenario
+
+
+def _check_size(scenario: Dict[str, Any], where: str) -> None:
+    tokens = scenario["prompt_tokens"]
+    if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 1:
+        raise ScenarioError(f"scenario {where!r}: prompt_tokens: a number from 1 expected")
+    if scenario.get("messages") is not None:
+        raise ScenarioError(f"scenario {where!r}: messages and prompt_tokens exclude each other")
 
 
 def salt(seed: str) -> str:
@@ -69,49 +83,17 @@ def salt(seed: str) -> str:
     return f"Run {number % 10**12:012d}."
 
 
-def salted(messages: List[Dict[str, Any]], seed: Optional[str]) -> List[Dict[str, Any]]:
-    """The messages with the salt at their very start; unchanged without a seed."""
-    if seed is None:
-        return messages
-    line = salt(seed)
+def salted(messages: List[Dict[str, Any]], line: str) -> List[Dict[str, Any]]:
+    """The messages with this line at their very start."""
     first = messages[0]
     if first.get("role") == "system" and isinstance(first.get("content"), str):
         return [dict(first, content=f"{line}\n{first['content']}"), *messages[1:]]
     return [{"role": "system", "content": line}, *messages]
 
 
-def request_body(
-    scenario: Dict[str, Any],
-    model: str,
-    max_tokens: int,
-    seed: Optional[str],
-    temperature: float = 0.0,
-    ignore_eos: bool = True,
-    extra_body: Optional[Dict[str, Any]] = None,
-) -> bytes:
-    """The JSON body of every request of the run."""
-    extra = dict(extra_body or {})
-    for key in _RESERVED:
-        if key in extra:
-            raise ScenarioError(f"extra body: {key!r} is set by the client itself")
-    options = extra.pop("stream_options", {})
-    if not isinstance(options, dict):
-        raise ScenarioError("extra body: stream_options: an object expected")
-    body: Dict[str, Any] = {
-        "model": model,
-        "messages": salted(scenario["messages"], seed),
-        "max_tokens": max_tokens,
-        "temperature": temperature,
-        "stream": True,
-        "stream_options": dict(options, include_usage=True),
-    }
-    if ignore_eos:
-        body["ignore_eos"] = True
-    if scenario.get("tools"):
-        body["tools"] = scenario["tools"]
-        if scenario.get("tool_choice") is not None:
-            body["tool_choice"] = scenario["tool_choice"]
-    if scenario.get("chat_template_kwargs"):
-        body["chat_template_kwargs"] = scenario["chat_template_kwargs"]
-    body.update(extra)
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+def digest(scenario: Dict[str, Any]) -> str:
+    """Of everything that is asked but the salt: equal for arms that were asked the same."""
+    asked = {name: scenario.get(name) for name in ("tools", "tool_choice", "chat_template_kwargs")}
+    asked["messages"] = salted(scenario["messages"], _NO_SALT)
+    text = json.dumps(asked, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

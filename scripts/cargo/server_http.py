@@ -1,22 +1,28 @@
 """Short HTTP calls to the server, each with a deadline and interruptible while it waits.
 
-In: base URL, method, path, body, seconds; `check` is called while waiting and may raise to end it;
-headers that the server wants to see (its key).
+In: base URL (http or https, by the environment's proxy where it is not on this host), method, path,
+body, seconds; `check` is called while waiting and may raise to end it; headers that the server
+wants to see (its key).
 Out: (status, body). Any failure of the transport is a ServerHttpError with its reason in words.
 """
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import io
 import json
 import select
 import socket
+import ssl
 import time
-from typing import Any, Callable, Dict, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple
 from urllib.parse import urlsplit
 
+from cargo import route
+
 TICK_S = 0.1
+CONNECT_S = 5.0  # for each step of connecting, in which nobody is asked whether to go on
 LIMIT_BYTES = 64 << 20
 NO_HEADERS: Mapping[str, str] = {}
 
@@ -32,11 +38,22 @@ class _Answer(io.BytesIO):
         return self
 
 
-def address_of(base_url: str) -> Tuple[str, int, str]:
+class Address(NamedTuple):
+    scheme: str
+    host: str
+    port: int
+    prefix: str  # of every path
+
+
+def address_of(base_url: str) -> Address:
+    """With or without the /v1 that clients are often told."""
     parts = urlsplit(base_url)
-    if parts.scheme != "http" or not parts.hostname:
-        raise ServerHttpError("only http://host:port is supported, found %s" % base_url)
-    return parts.hostname, parts.port or 80, parts.path.rstrip("/")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ServerHttpError("only http(s)://host:port is supported, found %s" % base_url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    path = parts.path.rstrip("/")
+    prefix = path[: -len("/v1")] if path.endswith("/v1") else path
+    return Address(parts.scheme, parts.hostname, port, prefix)
 
 
 def call(
@@ -48,20 +65,19 @@ def call(
     check: Callable[[], None] = lambda: None,
     headers: Mapping[str, str] = NO_HEADERS,
 ) -> Tuple[int, bytes]:
-    host, port, prefix = address_of(base_url)
+    address = address_of(base_url)
     end = time.monotonic() + timeout_s
-    data = b"" if body is None else json.dumps(body).encode("utf-8")
-    head = "%s %s%s HTTP/1.1\r\nHost: %s:%d\r\nConnection: close\r\nAccept: */*\r\n" % (
-        method, prefix, path, host, port,
-    )  # fmt: skip
-    head += "".join("%s: %s\r\n" % pair for pair in headers.items())
+    sent = {"Connection": "close", "Accept": "*/*", **headers}
+    data = None
     if body is not None:
-        head += "Content-Type: application/json\r\nContent-Length: %d\r\n" % len(data)
+        data = json.dumps(body).encode("utf-8")
+        sent["Content-Type"] = "application/json"
     try:
-        with socket.create_connection((host, port), timeout=min(timeout_s, 3.0)) as conn:
-            conn.sendall((head + "\r\n").encode("ascii") + data)
-            conn.setblocking(False)
-            raw = _read_all(conn, end, timeout_s, check)
+        way = route.find(*address[:3], min(timeout_s, CONNECT_S))
+        with contextlib.closing(way.connection) as conn:
+            conn.request(method, way.prefix + address.prefix + path, data, {**sent, **way.headers})
+            conn.sock.setblocking(False)
+            raw = _read_all(conn.sock, end, timeout_s, check)
         return _parse(raw, method)
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise ServerHttpError("%s %s: %s" % (method, path, str(error) or repr(error))) from error
@@ -77,9 +93,11 @@ def _read_all(
         left = end - time.monotonic()
         if left <= 0:
             raise OSError("no full answer within %g s" % timeout_s)
-        if not select.select([conn], [], [], min(TICK_S, left))[0]:
+        try:
+            chunk = conn.recv(65536)  # first of all: TLS may hold what select does not see
+        except (BlockingIOError, ssl.SSLWantReadError):
+            select.select([conn], [], [], min(TICK_S, left))
             continue
-        chunk = conn.recv(65536)
         if not chunk:
             return bytes(got)
         got += chunk

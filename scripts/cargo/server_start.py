@@ -87,6 +87,7 @@ class ServerStart:
         events: EventLog,
         identity: Dict[str, Any],
         env: LaunchEnv,
+        client_floor: Optional[Dict[str, Any]] = None,
     ) -> None:
         self.store, self.order, self.events, self.env = store, order, events, env
         self.mask, self.headers = events.mask, env.headers()
@@ -100,6 +101,7 @@ class ServerStart:
         self.base_url = ""
         self.ready = False
         self.record = self._first_record(identity)
+        self.record["client_floor"] = client_floor
 
     def _first_record(self, identity: Dict[str, Any]) -> Dict[str, Any]:
         server = self.order["server"]

@@ -16,6 +16,7 @@ from typing import Any
 from decodelab.host import Host, HostError
 
 CARGO = Path(__file__).resolve().parent.parent / "cargo"
+CHECKOUT = CARGO.parent.parent
 
 
 def cargo_digest(folder: Path = CARGO) -> str:
@@ -26,6 +27,11 @@ def cargo_digest(folder: Path = CARGO) -> str:
             total.update(file.relative_to(folder).as_posix().encode() + b"\0")
             total.update(hashlib.sha256(file.read_bytes()).digest())
     return total.hexdigest()[:16]
+
+
+def _wants_httpx(order: Mapping[str, Any]) -> bool:
+    clients = [run.get("client") or {} for run in order["runs"]]
+    return any(c.get("http") == "httpx" or c.get("cross_check") for c in clients)
 
 
 class AgentClient:
@@ -52,12 +58,24 @@ class AgentClient:
         """
         request = {
             "owner": owner,
-            "orders": list(orders),
+            "orders": self._with_client(orders),
             "replace": True,
             "host_lock": host_lock,
             "lock_wait_s": lock_wait_s,
         }
         return self._call(["submit"], json.dumps(request).encode())
+
+    def _with_client(self, orders: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Orders that want httpx say where on the host the client is that brings it; it is brought there now."""
+        if not any(_wants_httpx(order) for order in orders):
+            return list(orders)
+        from decodelab import client_zipapp  # few need it, and it reads every file of httpx
+
+        made = client_zipapp.made(CHECKOUT)
+        folder = f"{self.host.workdir}/cargo/client-{made.folder.name}"
+        self.host.ship(made.folder, folder)
+        told = {"file": f"{folder}/{client_zipapp.ZIPAPP}", "python": made.python}
+        return [{**o, "client_zipapp": told} if _wants_httpx(o) else o for o in orders]
 
     def entrust(self, owner: str, values: Mapping[str, str]) -> None:
         """Give the agent the secrets that this owner's orders name; they travel on stdin, never on a command line."""

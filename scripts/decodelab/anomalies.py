@@ -69,6 +69,8 @@ def find(plan: Mapping[str, Any], tables: Tables) -> list[Found]:
     usable = [row for row in tables.runs.values() if row["validity"] != "invalid"]
     curves: dict[tuple[str, str], dict[int, list[Row]]] = {}
     for row in usable:
+        if row.get("rate"):
+            continue  # an open loop: its concurrency is a cap, which the load may never reach
         curve = curves.setdefault((row["variant"], row["workload"]), {})
         curve.setdefault(row["concurrency"], []).append(row)
     out: list[Found] = []

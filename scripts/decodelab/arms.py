@@ -10,25 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from decodelab import effective, reasons
+from decodelab import effective, flags, reasons
 from decodelab.tables import Row, Tables
-from decodelab.vocabulary import METRICS
+from decodelab.vocabulary import EVENT_METRICS, METRICS
 
 TOKEN_TOLERANCE = 0.005  # of completion tokens per request
 PROMPT_TOLERANCE = 0.02  # a run's salt may cost a token or two
 CACHE_TOLERANCE = 0.05  # of the hit share
-# Flags under which several tokens may come in one event, so that a rate needs token counts per
-# event.
 # More tokens an event than this need counts; a held-back marker or half a character stays below.
 MANY_TOKENS = 1.3
-BURST_FLAGS = (
-    "--num-scheduler-steps",
-    "--stream-interval",
-    "--multi-step-stream-outputs",
-    "--speculative-config",
-    "--speculative-model",
-    "--num-speculative-tokens",
-)
 
 
 @dataclass
@@ -166,7 +156,7 @@ def mismatches(
         out.append(
             reasons.reason("identity_differs", a=", ".join(versions[0]), b=", ".join(versions[1]))
         )
-    if base.metric in ("decode_rate", "decode_tps", "tpot_s"):
+    if base.metric in EVENT_METRICS:
         out += _bursts(base, cand, plan)
     return out
 
@@ -210,8 +200,9 @@ def _bursts(base: Arm, cand: Arm, plan: Mapping[str, Any]) -> list[dict[str, str
 
     An arm whose events are as many as its tokens shows it; one with fewer must carry counts.
     """
-    flags = [plan["variants"].get(arm.variant, {}).get("canonical") or {} for arm in (base, cand)]
-    differing = [flag for flag in BURST_FLAGS if flags[0].get(flag) != flags[1].get(flag)]
+    told = [plan["variants"].get(arm.variant, {}).get("canonical") or {} for arm in (base, cand)]
+    a, b = flags.bursts(told[0]), flags.bursts(told[1])
+    differing = [flag for flag in {**a, **b} if a.get(flag) != b.get(flag)]
     known = [_tokens_an_event(arm) for arm in (base, cand)]
     uncounted = [share for share in known if share is None or share > MANY_TOKENS]
     unlike = None not in known and abs(known[0] - known[1]) > MANY_TOKENS - 1  # type: ignore[operator]

@@ -29,6 +29,11 @@ SERVER = {
     "queue_s": Column(
         "s", "mean time in the server's queue: its own histogram over the run, warm-up included"
     ),
+    "queue_p50_s": Column("s", "P50 of the same, estimated from buckets"),
+    "queue_p99_s": Column(
+        "s",
+        "P99 of the same, estimated from buckets; empty: it lies in the last, which has no bound",
+    ),
     "server_ttft_s": Column(
         "s", "mean time to first token that the server saw, from its histogram"
     ),
@@ -37,6 +42,8 @@ SERVER = {
         "mean time between outputs of a sequence that the server saw; V0: a multi-step burst "
         "is one output",
     ),
+    "server_itl_p50_s": Column("s", "P50 of the same, estimated from buckets"),
+    "server_itl_p99_s": Column("s", "P99 of the same, estimated from buckets, as queue_p99_s"),
     "server_prompt_tokens": Column("tokens", "prompt tokens that the server counted"),
     "server_generation_tokens": Column("tokens", "output tokens that the server counted"),
     "server_preemptions": Column("preemptions", "sequences that lost their place in the KV cache"),
@@ -45,6 +52,52 @@ SERVER = {
     ),
     "server_cache_hits": Column("tokens", "of these, found (an early V1 counts blocks)"),
     "server_cache_hit": Column("share", "server_cache_hits / server_cache_queries"),
+}
+
+# What the workload declared, as the client was told it; see `declared` for what is held to it.
+DECLARED = {
+    "rate": Column("requests/s", "asked rate of an open loop; empty: a closed loop"),
+    "arrivals": Column("", "constant or poisson; empty: a closed loop"),
+    "cache": Column("", "declared state of the prefix cache: as_is, cold or warm"),
+    "prompt_asked_tokens": Column("tokens", "length that a synthetic prompt was asked for"),
+    "prompt_sized_by": Column("", "tokenize: the server counted it; estimate: nobody did"),
+    "prompt_least_tokens": Column("tokens", "least prompt_tokens of a success"),
+    "prompt_most_tokens": Column("tokens", "largest prompt_tokens of a success"),
+}
+
+# The load client as an instrument, by its own account.
+CLIENT = {
+    "http": Column("", "client that sent the requests: epoll or httpx"),
+    "client_digest": Column("", "first 16 hex digits of sha256 over the client's own files"),
+    "stamp_source": Column("", "kernel: each read has a kernel receive stamp; else user"),
+    "cpu_share": Column("share", "of one processor core, that the client used"),
+    "client_lag_p99_s": Column("s", "P99 of read time minus kernel receive time"),
+    "loop_late_p99_s": Column("s", "P99 lateness of a tick of the client's own loop"),
+    "loop_late_max_s": Column("s", "largest such lateness"),
+    "coalesced_share": Column("share", "reads that ended more than one output delta"),
+    "concurrency_mean": Column("requests", "mean number of requests open at once"),
+    "concurrency_max": Column("requests", "largest number of requests open at once"),
+    "schedule_late_p99_s": Column("s", "P99 of sent minus due; empty: a closed loop"),
+    "schedule_late_max_s": Column("s", "largest such lateness; empty: a closed loop"),
+    "itl_counted_share": Column(
+        "share", "gaps between output deltas whose later delta has a known token count"
+    ),
+    "itl_single_share": Column(
+        "share", "of all gaps, those whose later delta is known to hold exactly one token"
+    ),
+}
+
+# The run once more through another client, right after; empty where no such check was asked for.
+SECOND = {
+    "cross_http": Column("", "client of the cross-check"),
+    "cross_n_attempted": Column("requests", "requests sent in the cross-check"),
+    "cross_n_ok": Column("requests", "of these, successes"),
+    **{f"cross_n_{name}": Column("requests", f"of these, ended as {name}") for name in FAILURES},
+    "cross_completion_tokens": Column("tokens", "sum over its successes"),
+    "cross_ttft_s_p50": Column("s", "P50 of ttft_s over its successes"),
+    "cross_decode_rate_median": Column("tok/s", "median of decode_rate over its successes"),
+    "cross_itl_s_p50": Column("s", "P50 of its gaps between output deltas"),
+    "cross_problem": Column("", "why the cross-check left no record"),
 }
 
 _IDENTITY = {
@@ -76,6 +129,8 @@ def _request_columns() -> dict[str, Column]:
         "t_first_s",
         "t_last_s",
         "t_end_s",
+        "t_due_s",
+        "late_s",
         "decode_end",
     ]
     return {
@@ -83,7 +138,7 @@ def _request_columns() -> dict[str, Column]:
         "index": Column(
             "", "0-based number of the request in its run; warm-up requests are not in this table"
         ),
-        "concurrency": Column("requests", "closed-loop workers of the run"),
+        "concurrency": Column("requests", "most that may be open at once in the run"),
         "outcome": Column("", "one of: " + ", ".join(record.OUTCOMES)),
         "error": Column("", "kind, status and message of a failure"),
         **{name: Column(*record.REQUEST_FIELDS[name]) for name in kept},
@@ -94,7 +149,9 @@ def _run_columns() -> dict[str, Column]:
     out = {
         **{k: _IDENTITY[k] for k in ("run", "variant", "workload")},
         "scenario": Column("", "prompt scenario"),
-        "concurrency": Column("requests", "closed-loop workers"),
+        "concurrency": Column(
+            "requests", "closed-loop workers; in an open loop the most that may be open at once"
+        ),
         "requests": Column("requests", "requests planned"),
         "max_tokens": Column("tokens", "max_tokens of each request"),
         **{k: _IDENTITY[k] for k in ("start", "start_id", "source")},
@@ -136,7 +193,16 @@ def _run_columns() -> dict[str, Column]:
         "goodput": Column(
             "share", "attempted requests whose own e2e_tps and ttft_s meet the targets"
         ),
+        **DECLARED,
+        **CLIENT,
+        "sent_prompt_tokens": Column(
+            "tokens",
+            "by the usage of every request sent, warm-up and failures included: what to hold "
+            "server_prompt_tokens against",
+        ),
+        "sent_completion_tokens": Column("tokens", "the same of output tokens"),
         **SERVER,
+        **SECOND,
         "multi_token_share": Column("share", "output deltas known to hold more than one token"),
         "smi_records": Column("calls", "calls of the SMI tool in the capture"),
         "smi_samples": Column("samples", "accelerator samples read from them"),

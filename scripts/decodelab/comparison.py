@@ -33,7 +33,7 @@ CHOICES = tuple(
     for name, metric in METRICS.items()
     if metric.level in ("request", "run") and name not in (*SHARES, "queue_s")
 )
-# Must be equal; a prompt's content is held to the tokens that it comes to (see `arms`).
+# Must be equal; older records have no digest of the prompt: the tokens it came to stand in (`arms`).
 SETTINGS = (
     "scenario",
     "max_tokens",
@@ -43,8 +43,21 @@ SETTINGS = (
     "temperature",
     "ignore_eos",
     "extra_body",
+    "cache",
+    "prompt_sha256",
 )
+# Where a record says nothing of these, they were not asked for: a closed loop, no least length.
+UNASKED = ("rate", "arrivals", "min_tokens")
 COUNTS = ("prompt_tokens", "completion_tokens", "cached_tokens")
+# What may change how a run was measured, and not what was asked of the server.
+NOT_ALIKE = (
+    ("client", "digest"),
+    ("client", "stamp_source"),
+    ("run", "http"),
+    ("run", "model"),
+    ("run", "continuous_usage_stats"),
+    ("run", "return_token_ids"),
+)
 ALPHA = 1.0 - effects.CONFIDENCE
 NO_PLAN: dict[str, Any] = {"variants": {}}
 
@@ -173,14 +186,24 @@ def differences(sides: Sides, metric: str) -> list[str]:
 
 def _unlike(first: File, other: File, metric: str, tables: Tables) -> list[str]:
     out = []
-    for key in SETTINGS:
-        one, two = first.record["run"].get(key), other.record["run"].get(key)
-        if one is not None and two is not None and one != two:
+    runs = first.record["run"], other.record["run"]
+    for key in (*SETTINGS, *UNASKED):
+        one, two = runs[0].get(key), runs[1].get(key)
+        said = key in UNASKED or (one is not None and two is not None)
+        if said and one != two and not (key == "prompt_sha256" and _drawn_anew(*runs)):
             out.append(f"{key}: {_value(one)} in {first.path}, {_value(two)} in {other.path}")
     pair = [arms.build(file.row["variant"], [file.name], metric, tables) for file in (first, other)]
     for reason in arms.mismatches(pair[0], pair[1], NO_PLAN, tables, same_workload=True):
         out.append(f"{reason['en']} ({first.path}, {other.path})")
     return out
+
+
+def _drawn_anew(one: Mapping[str, Any], two: Mapping[str, Any]) -> bool:
+    """Synthetic prompts of one length whose words come from unlike seeds, as those of two starts
+    do: no more unlike than two salts.
+    """
+    asked = [(run.get("prompt_sizing") or {}).get("asked") for run in (one, two)]
+    return asked[0] is not None and asked[0] == asked[1] and one.get("seed") != two.get("seed")
 
 
 def _value(value: Any) -> str:
@@ -190,7 +213,7 @@ def _value(value: Any) -> str:
 def warnings(sides: Sides) -> list[str]:
     """What keeps nobody from comparing, and should be known."""
     out = []
-    for where, key in (("client", "digest"), ("run", "http"), ("run", "model")):
+    for where, key in NOT_ALIKE:
         found = {(file.record.get(where) or {}).get(key) for file in sides.files} - {None}
         if len(found) > 1:
             texts = ", ".join(sorted(map(str, found)))

@@ -78,7 +78,12 @@ def fill(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _write_out(data: dict[str, Any]) -> None:
-    """`telemetry: ixsmi` and `replay: FOLDER` are short for mappings."""
+    """`telemetry: ixsmi` and `replay: FOLDER` are short for mappings; YAML 1.1 reads a bare on and
+    off as true and false.
+    """
+    for load in (data.get("workloads") or {}).values():
+        if isinstance(load, dict) and isinstance(load.get("thinking"), bool):
+            load["thinking"] = "on" if load["thinking"] else "off"
     if isinstance(data.get("replay"), str):
         data["replay"] = {"folder": data["replay"]}
     blocks = [b for b in (data.get("hosts") or {}).values() if isinstance(b, dict)]

@@ -75,7 +75,7 @@ def line(key: str, part: Schema, required: bool) -> str:
     facts = ["Required."] if required else []
     if full.get("unit"):
         facts.append(f"Unit: {full['unit']}.")
-    choices = full.get("enum") or full.get("enum_text")
+    choices = full.get("enum_text") or full.get("enum")
     if choices:
         facts.append(f"One of {', '.join(f'`{c}`' for c in choices)}.")
     elif full.get("allowed"):

@@ -91,6 +91,31 @@ OWNED = {
 }
 
 
+# Flags under which one event of a stream may carry several tokens, of every engine and generation.
+BURSTS = (
+    "--num-scheduler-steps",
+    "--multi-step-stream-outputs",
+    "--stream-interval",
+    "--num-speculative-tokens",
+    "--diffusion-config",
+)
+_SPECULATION = ("--speculative-", "--spec-")
+_ONE_BY_ONE = {"--num-scheduler-steps": "1", "--stream-interval": "1"}
+
+
+def bursts(told: Mapping[str, Any]) -> Flags:
+    """Of canonical flags, those that may put several tokens into one event."""
+    out: Flags = {}
+    for flag, given in told.items():
+        plain = flag.partition(".")[0].replace(
+            "_", "-"
+        )  # --speculative-config.method: a part of it
+        several = plain in BURSTS or plain.startswith(_SPECULATION)
+        if several and _ONE_BY_ONE.get(plain) != str(given):
+            out[flag] = given
+    return out
+
+
 def name(flag: str, engine: str) -> str:
     """Canonical name of a flag as written: alias resolved, `_` as `-` as vLLM's parser has it."""
     era = ERAS[engine]

@@ -29,7 +29,10 @@ class Pace:
     def launch_s(self, plan: Plan, launch: Launch, runs: Iterable[str] | None = None) -> float:
         """One launch, with all its runs or those named."""
         wanted = launch["runs"] if runs is None else runs
-        return self.start_s + sum(tokens(plan, run) for run in wanted) / self.output_tps
+        return self.start_s + sum(self._run_s(plan["points"][run]) for run in wanted)
+
+    def _run_s(self, point: Mapping[str, Any]) -> float:
+        return max(point_tokens(point) / self.output_tps, sending_s(point)) * times(point)
 
 
 def guess(plan: Plan, host: str) -> Pace:
@@ -38,9 +41,18 @@ def guess(plan: Plan, host: str) -> Pace:
     return Pace(float(expect["start_s"]), float(expect["output_tps"]))
 
 
-def tokens(plan: Plan, run: str) -> int:
-    point = plan["points"][run]
+def point_tokens(point: Mapping[str, Any]) -> int:
     return int((point["requests"] + point["warmup"]) * point["max_tokens"])
+
+
+def sending_s(point: Mapping[str, Any]) -> float:
+    """How long an open loop takes to send its requests; a closed loop never waits to."""
+    return float(point["requests"] / point["rate"]) if point.get("rate") else 0.0
+
+
+def times(point: Mapping[str, Any]) -> int:
+    """How often a run is made: twice where httpx repeats it."""
+    return 2 if point.get("cross_check") else 1
 
 
 def measured(plan: Plan, host: str, store: Store) -> Pace:
@@ -59,9 +71,11 @@ def measured(plan: Plan, host: str, store: Store) -> Pace:
             mine = [run for run, attempt in made if attempt.start_id == real.start_id]
             good = all(a.status == "done" for _, a in made if a.start_id == real.start_id)
             span_s = _span_s(facts)
-            # A start that another study used as well says nothing about these runs' time.
-            if mine and good and span_s and all(run in plan["points"] for run in mine):
-                done_tokens += sum(tokens(plan, run) for run in mine)
+            points = [plan["points"].get(run) for run in mine]
+            # A start that another study used as well says nothing about these runs' time, and an
+            # open loop's time is its schedule's.
+            if mine and good and span_s and all(p and not p.get("rate") for p in points):
+                done_tokens += sum(point_tokens(p) * times(p) for p in points if p)
                 busy_s += span_s
                 runs += len(mine)
     if overheads:
@@ -108,7 +122,10 @@ class OneRequest:
         one_s = self.ttft_s + point["max_tokens"] / self.tps
         requests, warmup = point["requests"], point["warmup"]
         width = max(1, min(point["concurrency"], at_once))
-        return (warmup + math.ceil(requests / width)) * one_s, (warmup + requests) * one_s
+        low, high = math.ceil(requests / width) * one_s, requests * one_s
+        if point.get("rate"):  # the last request is sent then, and has to be answered
+            low, high = (max(s, sending_s(point) + one_s) for s in (low, high))
+        return (warmup * one_s + low) * times(point), (warmup * one_s + high) * times(point)
 
 
 def _sequences(plan: Plan, launch: Launch) -> int:

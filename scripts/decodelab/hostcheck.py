@@ -30,10 +30,11 @@ ENGINE_MODULES = ("vllm", "torch")
 UNKNOWN = "the other checks could not be made"
 SECRET_CHARS = 8  # as scripts/cargo/mask.py has it
 MODELS = """
-import json, sys, urllib.request
+import json, sys, urllib.parse, urllib.request
 asked = json.load(sys.stdin)
 headers = {"Authorization": "Bearer " + asked["key"]} if asked["key"] else {}
-opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+near = urllib.parse.urlsplit(asked["url"]).hostname in ("localhost", "127.0.0.1", "::1")
+opener = urllib.request.build_opener(*[urllib.request.ProxyHandler({})] * near)
 answer = opener.open(urllib.request.Request(asked["url"], headers=headers), timeout=10)
 print(json.dumps({"models": [str(m["id"]) for m in json.load(answer)["data"]]}))
 """
@@ -201,7 +202,7 @@ def _take_sets(told: Mapping[str, Any], row: Row, out: Checked) -> None:
 
 def _attached(host: Host, address: str, key: str) -> Row:
     """Whether somebody's server answers where the study wants to measure it, as the host sees it."""
-    asked = json.dumps({"url": f"{address.rstrip('/')}/v1/models", "key": key})
+    asked = json.dumps({"url": f"{address.rstrip('/').removesuffix('/v1')}/v1/models", "key": key})
     check, todo = "attached server", "start that server, or correct server.attach"
     try:
         done = host.run([host.python, "-S", "-c", MODELS], asked.encode(), timeout_s=30)

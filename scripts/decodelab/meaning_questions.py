@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from decodelab import meaning_servers, mistakes, questions, targets, variants
-from decodelab.vocabulary import METRIC_ALIASES, METRICS
+from decodelab import flags, meaning_servers, mistakes, questions, targets, variants
+from decodelab.vocabulary import EVENT_METRICS, METRIC_ALIASES, METRICS
 
 if TYPE_CHECKING:
     from decodelab.meaning import Check
@@ -137,6 +137,8 @@ def _arms(
     if all(well):
         _point(todo, path, question, [str(arm[3]) for arm in arms], kind)
         _difference(todo, path, question, kind)
+        if todo.whole and not todo.config.get("replay"):
+            _counts(todo, path, question, [str(arm[1]) for arm in arms], str(arms[0][3]))
 
 
 def _arm(
@@ -214,3 +216,34 @@ def _difference(todo: Check, path: Path, question: dict[str, Any], kind: str) ->
                 "a variant that differs",
                 hint,
             )
+
+
+def _counts(todo: Check, path: Path, question: dict[str, Any], names: list[str], load: str) -> None:
+    """Where events may hold several tokens in one arm and not in another, each must say how many."""
+    entry = todo.config["workloads"].get(load) or {}
+    if questions.metric(str(question.get("metric"))) not in EVENT_METRICS:
+        return
+    if entry.get("continuous_usage_stats") or entry.get("return_token_ids"):
+        return
+    differing = _bursts_differ(todo, names)
+    at: Path = ("workloads", load, "continuous_usage_stats")
+    if differing and not any(m.path == at for m in todo.found):
+        todo.add(
+            at,
+            f"no token counts in the events, but {mistakes.dotted(path)} asks for"
+            f" {question['metric']} of arms that differ in {differing}",
+            "continuous_usage_stats or return_token_ids: true, where one event may hold several"
+            " tokens",
+            f"write continuous_usage_stats: true in workloads.{load}",
+        )
+
+
+def _bursts_differ(todo: Check, names: list[str]) -> str | None:
+    """The first flag that puts several tokens into one event and is not the same in all arms, a
+    grid being all its cells.
+    """
+    resolved, grids = variants.resolve(todo.config), variants.grids(todo.config)
+    cells = [cell for name in names for cell in grids.get(name, [name]) if cell in resolved]
+    told = [flags.bursts(flags.canonical(resolved[c].flags, resolved[c].engine)) for c in cells]
+    each = dict.fromkeys(flag for one in told for flag in one)
+    return next((f for f in each if any(one.get(f) != told[0].get(f) for one in told)), None)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from decodelab import flags, mistakes, variants, workloads
+from decodelab import flags, meaning_load, mistakes, variants, workloads
 
 if TYPE_CHECKING:
     from decodelab.meaning import Check
@@ -21,7 +22,16 @@ _OWNED = {
     "tools": "set `tools` of the workload",
     "tool_choice": "set `tool_choice` of the workload",
     "chat_template_kwargs": "set `chat_template_kwargs` of the workload",
+    "min_tokens": "set `min_tokens` of the workload",
+    "return_token_ids": "set `return_token_ids` of the workload",
+    "continuous_usage_stats": "set `continuous_usage_stats` of the workload",
 }
+_STREAM_OPTIONS = {
+    "include_usage": "the client always asks for it; it counts the tokens",
+    "continuous_usage_stats": "set `continuous_usage_stats` of the workload",
+}
+# No tokenizer puts more characters of a JSON schema into a token.
+_CHARACTERS_A_TOKEN = 10
 # As vLLM reads --max-model-len: 32k is 32000, 32K is 32768.
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
 
@@ -31,38 +41,47 @@ def check(todo: Check) -> None:
         _workload(todo, name, entry)
         _extra_body(todo, name, entry)
         _under_way(todo, name, entry)
+    meaning_load.check(todo)
     if todo.whole:
-        _room(todo)
+        pairs = _pairs(todo)
+        _room(todo, pairs)
+        if not todo.config.get("replay"):
+            meaning_load.check_pairs(todo, pairs)
 
 
 def _workload(todo: Check, name: str, entry: dict[str, Any]) -> None:
     path = ("workloads", name)
     prompt, tools = entry.get("prompt"), entry.get("tools")
-    hint = mistakes.did_you_mean(prompt, workloads.SHIPPED)
-    _content(
-        todo,
-        (*path, "prompt"),
-        prompt,
-        "short, tool, or a file of the checkout",
-        hint,
-        workloads.read_prompt,
-    )
+    if not isinstance(prompt, dict):  # of a made-up one, the shape is all
+        hint = mistakes.did_you_mean(prompt, workloads.SHIPPED)
+        allowed = "short, tool, a file of the checkout, or {tokens: N}"
+        _content(todo, (*path, "prompt"), prompt, allowed, hint, workloads.read_prompt)
     if tools is not None:
-        _content(
-            todo,
-            (*path, "tools"),
-            tools,
-            "a number from 1 to 29, or a file",
-            None,
-            workloads.read_tools,
+        allowed = "a number from 1 to 29, or a file"
+        read = _content(todo, (*path, "tools"), tools, allowed, None, workloads.read_tools)
+        if isinstance(prompt, dict) and read is not None:
+            _tools_in_prompt(todo, name, prompt.get("tokens"), read["tools"])
+
+
+def _tools_in_prompt(todo: Check, name: str, tokens: int | None, tools: list[Any]) -> None:
+    """A made-up prompt is sized with its tools, which may be longer than all of it should be."""
+    characters = len(json.dumps(tools, ensure_ascii=False))
+    least = characters // _CHARACTERS_A_TOKEN
+    if tokens is not None and tokens < least:
+        todo.add(
+            ("workloads", name, "prompt", "tokens"),
+            f"{tokens}, but its tools alone are {characters} characters",
+            f"a number well above {least}: the length is that of the whole prompt, tools included",
+            "ask for more tokens, or send fewer tools",
         )
 
 
 def _content(
     todo: Check, path: mistakes.Path, given: Any, allowed: str, hint: str | None, read: Any
-) -> None:
+) -> Any:
+    """What was read; None and a mistake where nothing can be."""
     try:
-        read(given, todo.root)
+        return read(given, todo.root)
     except OSError as error:
         todo.add(
             path,
@@ -72,6 +91,7 @@ def _content(
         )
     except (ValueError, KeyError) as error:
         todo.add(path, mistakes.shown(given), f"{allowed} ({mistakes.cut(str(error), 100)})", hint)
+    return None
 
 
 def _extra_body(todo: Check, name: str, entry: dict[str, Any]) -> None:
@@ -85,10 +105,11 @@ def _extra_body(todo: Check, name: str, entry: dict[str, Any]) -> None:
     path = (*path, "stream_options")
     if not isinstance(options, dict):
         todo.add(path, mistakes.shown(options), "a mapping")
-    elif "include_usage" in options:
-        found = "include_usage, which the client sets itself"
-        hint = "the client always asks for it; it counts the tokens"
-        todo.add((*path, "include_usage"), found, "any other option of the stream", hint)
+        return
+    for key in options:
+        if key in _STREAM_OPTIONS:
+            found = f"{key}, which the client sets itself"
+            todo.add((*path, key), found, "any other option of the stream", _STREAM_OPTIONS[key])
 
 
 def _under_way(todo: Check, name: str, entry: dict[str, Any]) -> None:
@@ -111,18 +132,29 @@ def _under_way(todo: Check, name: str, entry: dict[str, Any]) -> None:
 # room for the answer
 
 
-def _room(todo: Check) -> None:
-    """An answer that is as long as the server's whole context leaves no token for the prompt."""
+def _room(todo: Check, pairs: list[tuple[variants.Variant, str]]) -> None:
+    """An answer that is as long as the server's whole context leaves no token for the prompt, one
+    that is shorter none too many for a prompt of a known length.
+    """
     told = set()
-    for variant, load in _pairs(todo):
-        length, wanted = model_length(variant), todo.config["workloads"][load]["max_tokens"]
-        if load not in told and length is not None and wanted >= length:
+    for variant, load in pairs:
+        entry, length = todo.config["workloads"][load], model_length(variant)
+        wanted, prompt = entry["max_tokens"], entry["prompt"]
+        if load in told or length is None:
+            continue
+        asked = prompt["tokens"] if isinstance(prompt, dict) else 1
+        if wanted >= length:
             told.add(load)
             todo.add(
                 ("workloads", load, "max_tokens"),
                 f'{wanted}, but --max-model-len of "{variant.name}" is {length}',
                 f"a number below {length}, which the prompt and the answer share",
             )
+        elif asked + wanted > length:
+            told.add(load)
+            found = f'{asked} and an answer of {wanted}, but --max-model-len of "{variant.name}" is {length}'
+            allowed = f"at most {length - wanted} beside max_tokens: {wanted}"
+            todo.add(("workloads", load, "prompt", "tokens"), found, allowed)
 
 
 def _pairs(todo: Check) -> list[tuple[variants.Variant, str]]:

@@ -83,8 +83,8 @@ def _hex(character: str) -> str:
 def listed(names: Iterable[Any]) -> str:
     """Names in config order; where there are many, the first of them."""
     all_names = [str(n) for n in names]
-    more = f", ... ({len(all_names)} in all)" if len(all_names) > 24 else ""
-    return ", ".join(all_names[:24]) + more if all_names else "(none is declared)"
+    more = f", ... ({len(all_names)} in all)" if len(all_names) > 30 else ""
+    return ", ".join(all_names[:30]) + more if all_names else "(none is declared)"
 
 
 def did_you_mean(word: Any, known: Iterable[Any]) -> str | None:

@@ -45,6 +45,20 @@ _KINDS = {
     "queue_s": "seconds",
     "server_ttft_s": "seconds",
     "server_itl_s": "seconds",
+    "client_lag_s": "seconds",
+    "loop_late_s": "seconds",
+    "loop_late_max_s": "seconds",
+    "schedule_late_s": "seconds",
+    "schedule_late_max_s": "seconds",
+    "cross_ttft_s": "seconds",
+    "cross_itl_s": "seconds",
+    "cross_decode_rate": "rate",
+    "server_cache_hit": "share",
+    "cpu_share": "share",
+    "coalesced_share": "share",
+    "itl_counted_share": "share",
+    "itl_single_share": "share",
+    "multi_token_share": "share",
     "wall_s": "seconds",
     "ready_s": "seconds",
     "decode_tps": "rate",
@@ -64,7 +78,17 @@ _KINDS = {
     "energy_j_window": "energy",
 }
 _TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens")
-_WHICH = re.compile(r"^(adj_)?(.*?)(?:_(p10|p50|p90|median|(?:mean|max)(?:_all|_window)?))?$")
+_COUNTED = (
+    "n_",
+    "smi_",
+    "cross_n_",
+    "cross_completion",
+    "sent_",
+    "server_prompt",
+    "server_gen",
+    "server_pre",
+)
+_WHICH = re.compile(r"^(adj_)?(.*?)(?:_(p10|p50|p90|p99|median|(?:mean|max)(?:_all|_window)?))?$")
 _TARGET = re.compile(
     r"^(.*)_(p\d\d)_s$"
 )  # targets may be written ttft_p90_s: the column is ttft_s_p90
@@ -88,7 +112,7 @@ def split(metric: str) -> tuple[bool, str, str | None]:
 
 def _style(metric: str) -> tuple[Style, bool]:
     _, base, which = split(metric)
-    kind = "tokens" if base in _TOKENS or base.startswith(("n_", "smi_")) else _KINDS.get(base)
+    kind = "tokens" if base in _TOKENS or base.startswith(_COUNTED) else _KINDS.get(base)
     return _STYLES[kind or "number"], bool(which and which.startswith("max"))
 
 
@@ -121,6 +145,15 @@ def show(metric: str, value: float | None, *, bare: bool = False, coarse: bool =
     else:
         text = fixed(value * style.factor, digits)
     return text if bare else text + style.unit
+
+
+def milliseconds(value_s: float | None) -> str:
+    """Times between tokens and of the client's own clock, where two digits of a second hide all."""
+    if not known(value_s):
+        return DASH
+    assert value_s is not None
+    value = value_s * 1000.0
+    return f"{fixed(value, 3 if abs(value) < 1 else 2 if abs(value) < 10 else 1)} ms"
 
 
 def about(metric: str, value: float | None) -> str:

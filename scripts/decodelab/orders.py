@@ -8,6 +8,7 @@ for that host, and the queue of launches that this call wants on it.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import pwd
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from decodelab.naming import launch_label
 from decodelab.receipts import is_pending, pending_runs
 from decodelab.store import Store
 from decodelab.study import Study
+from decodelab.workloads import OPTIONS
 
 Launch = Mapping[str, Any]
 SCHEMA = "decodelab.order/1"
@@ -72,7 +74,7 @@ def order(study: Study, digest: str, host: Host, store: Store, call: Call) -> di
     made = [_run(plan, run) for run in chosen]
     limits = dict(plan["limits"])
     limits["life_s"] = (
-        limits["start_s"] + limits["stop_grace_s"] + sum(r["limit_s"] for r in made) + 300
+        limits["start_s"] + limits["stop_grace_s"] + sum(_time_s(r) for r in made) + 300
     )
     return {
         "schema": SCHEMA,
@@ -128,8 +130,6 @@ def patience_s(orders: list[dict[str, Any]]) -> float:
 def _run(plan: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
     point = plan["points"][run["run"]]
     scenario = {"name": point["scenario_name"], **plan["scenarios"][point["scenario"]]}
-    limits = plan["limits"]
-    tokens = (point["requests"] + point["warmup"]) * point["max_tokens"]
     return {
         "digest": run["run"],
         "name": run["name"],
@@ -145,10 +145,27 @@ def _run(plan: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
             "timeout_s": point["timeout_s"],
             "ignore_eos": point["ignore_eos"],
             "http": point["http"],
+            **{key: point[key] for key in OPTIONS if key in point},
         },
-        # A run at the slowest rate that the study calls alive, and some time for its first tokens.
-        "limit_s": tokens / limits["floor_tps"] + 120,
+        "limit_s": limit_s(point, plan["limits"]["floor_tps"]),
     }
+
+
+def limit_s(point: Mapping[str, Any], floor_tps: float) -> float:
+    """A run at the slowest rate that the study calls alive, some time for its first tokens, and
+    until an open loop has sent its last request.
+    """
+    tokens = (point["requests"] + point["warmup"]) * point["max_tokens"]
+    limit = tokens / floor_tps + 120
+    if point.get("rate"):
+        # Random distances add up to more than their mean, hardly ever by six standard deviations.
+        limit += (point["requests"] + 6 * math.sqrt(point["requests"])) / point["rate"]
+    return float(limit)
+
+
+def _time_s(run: Mapping[str, Any]) -> float:
+    """The longest a run may take; a cross-check has the run's limit once more."""
+    return float(run["limit_s"]) * (2 if run["client"].get("cross_check") else 1)
 
 
 def _server(study: Study, launch: Launch, host: Host, store: Store) -> dict[str, Any]:

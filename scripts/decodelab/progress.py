@@ -48,6 +48,10 @@ class Progress:
         kind = event.get("event")
         if kind == "lock_wait":
             return f"waiting for the host, in use by {event.get('owner')}"
+        if kind == "calibrating":
+            return "measuring the load client's own floor on this host, once (about 3 s)"
+        if kind == "calibrated" and event.get("problem"):
+            return f"the load client's own floor could not be measured: {event['problem']}"
         if kind == "start_begin":
             return f"attached to {event['attach']}" if event.get("attach") else "server starts"
         if kind == "stage":

@@ -1,12 +1,12 @@
 """The named files of a study, `results/<study>/runs/`: what people grep and what every reading step
 starts from.
 
-In:  the plan and the receipts (or the raw store). Out: decode_*.json, ixsmi_*.json and
-server_*.log as copies under the plan's names, and two indexes, decode_runs.json and
-ixsmi_capture.json (schema decodelab.published/1), which say for each name where it came from,
-under which checksum, and for each planned run without a file why there is none. The folder is a
-view: it is made again at will, and a name that left the plan leaves the folder. The raw store
-keeps all.
+In:  the plan and the receipts (or the raw store). Out: decode_*.json (a run that was made a second
+time through httpx has that as decode_*.cross_check.json beside it), ixsmi_*.json and server_*.log
+as copies under the plan's names, and two indexes, decode_runs.json and ixsmi_capture.json (schema
+decodelab.published/1), which say for each name where it came from, under which checksum, and for
+each planned run without a file why there is none. The folder is a view: it is made again at will,
+and a name that left the plan leaves the folder. The raw store keeps all.
 """
 
 from __future__ import annotations
@@ -58,10 +58,12 @@ def publish_runs(
             "status": entry["status"],
             "reasons": entry["reasons"],
             "source": json.loads(target.read_text(encoding="utf-8")).get("source"),
+            **_publish_cross_check(source.parent, target),
         }
     starts = _publish_starts(plan, receipts, root, folder)
     index = {"schema": SCHEMA, "runs": runs, "starts": starts, "missing": missing}
     keep = {entry["file"] for entry in runs.values()} | {s["file"] for s in starts}
+    keep |= {entry["cross_check"] for entry in runs.values() if "cross_check" in entry}
     _drop_strangers(folder, ("decode_*.json", "server_*.log"), {*keep, RUNS_INDEX})
     write_json(folder / RUNS_INDEX, index)
     return index
@@ -98,6 +100,16 @@ def _missing(run: Mapping[str, Any], receipt: Mapping[str, Any] | None) -> dict[
     refused = receipt is not None and receipt["status"] == "not_possible"
     why = "not_possible" if refused else "pending"
     return {"name": run["name"], "variant": run["variant"], "why": why}
+
+
+def _publish_cross_check(attempt: Path, run: Path) -> dict[str, str]:
+    """The second opinion on a run, where the study asked for one: a run record, or why there is none."""
+    source = attempt / "cross_check.json"
+    if not source.is_file():
+        return {}
+    target = run.with_suffix(".cross_check.json")
+    shutil.copyfile(source, target)
+    return {"cross_check": target.name, "cross_check_sha256": sha256_of(target)}
 
 
 def _publish_starts(

@@ -89,6 +89,26 @@ TEXTS: dict[str, tuple[str, str]] = {
         "samples were asked for and none could be read",
     ),
     "usage_and_events_disagree": ("usage 与事件数不一致", "usage and events disagree"),
+    "usage_missing": (
+        "有成功的请求没有给出 usage，token 数未知",
+        "a successful request came without usage: its token count is not known",
+    ),
+    "cached_tokens_not_as_declared": (
+        "缓存命中与声明的 cache 不符",
+        "cached tokens are not as the workload's cache declares",
+    ),
+    "thinking_not_as_declared": (
+        "声明关闭 thinking，却收到了推理文本",
+        "thinking was declared off, yet reasoning came",
+    ),
+    "prompt_not_as_sized": (
+        "prompt 的 token 数与要求的长度相差超过 2%",
+        "the prompt's tokens differ from the length asked for by more than 2%",
+    ),
+    "schedule_not_kept": (
+        "请求发出的时刻明显晚于计划",
+        "requests left noticeably later than their schedule",
+    ),
     "server_counted_more": (
         "服务端统计的 token 多于本次运行的 usage：可能有别人同时使用该服务",
         "the server counted more tokens than this run's usage: others may have used it meanwhile",

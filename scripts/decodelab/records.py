@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cargo import record
-from decodelab import telemetry
+from decodelab import declared, telemetry
 
 INDEXES = ("decode_runs.json", "ixsmi_capture.json", "index.json")
 LATE_S = 0.05  # a client later than this at its own clock blurs gaps of a usual token (0.1 s)
@@ -52,6 +52,8 @@ class Run:
     capture: telemetry.Capture | None = None
     validity: str = "valid"
     reasons: list[str] = field(default_factory=list)
+    second: Run | None = None  # the same load once more by another client, right after
+    second_problem: str | None = None  # why there is no such record
 
     @property
     def ok(self) -> list[dict[str, Any]]:
@@ -92,8 +94,26 @@ def load_run(
     run = make_run(planned, entry, read_record(folder / entry["file"]))
     if captured is not None and (folder / captured["file"]).is_file():
         run.capture = telemetry.read_capture(folder / captured["file"])
+    _look_again(run, folder)
     judge_validity(run)
     return run
+
+
+def _look_again(run: Run, folder: Path) -> None:
+    """The cross-check of a run: a record of its own, or what kept it from being made. It says how
+    far two clients agree and never spoils the run itself.
+    """
+    name = run.entry.get("cross_check")
+    if not name:
+        return
+    try:
+        data = _json(folder / name)
+        if isinstance(data, Mapping) and data.get("problem"):
+            run.second_problem = str(data["problem"])
+        else:
+            run.second = make_run(run.planned, {}, read_record(folder / name))
+    except UnreadableRecord:
+        run.second_problem = f"{name} is no run record"
 
 
 def read_record(path: Path) -> dict[str, Any]:
@@ -162,6 +182,7 @@ def judge_validity(run: Run) -> None:
         invalid.append("usage_impossible")
     if any(_disagrees(request) for request in run.ok):
         suspect.append("usage_and_events_disagree")
+    suspect += declared.broken(run.record["run"], client, run.requests)
     if run.planned.get("telemetry") and not (run.capture and run.capture.samples):
         suspect.append("telemetry_missing")
     if run.entry.get("status") == "invalid" and not invalid:

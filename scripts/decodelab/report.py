@@ -21,6 +21,7 @@ from decodelab import (
     report_environment,
     report_experiment,
     report_guidance,
+    report_instrument,
     report_summary,
 )
 from decodelab import words as words_module
@@ -61,6 +62,7 @@ class Content:
     provenance_text: Md
     provenance: Table | None
     pending: Table | None
+    instrument: list[Table]
     extra: dict[str, Any] = field(default_factory=dict)
 
 
@@ -127,6 +129,7 @@ def compose(
         provenance_text=_provenance_text(findings, words),
         provenance=report_annex.provenance(findings, words),
         pending=report_annex.pending(findings, words),
+        instrument=report_instrument.tables(findings, words),
     )
 
 

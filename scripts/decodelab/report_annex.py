@@ -205,17 +205,10 @@ def provenance(findings: Findings, words: Words) -> Table | None:
                 f"{numbers.count(row.get('n_ok'))} / {numbers.count(row.get('n_attempted'))}",
             ]
         )
-        capture = published_capture(findings, name)
-        if capture:
-            rows.append(
-                [
-                    markdown.code(capture["file"]),
-                    _digest(capture),
-                    "",
-                    words.say(f"source.{source}"),
-                    "",
-                ]
-            )
+        for other in (published_capture(findings, name), _cross_check(entry)):
+            if other:
+                beside = [markdown.code(other["file"]), _digest(other), ""]
+                rows.append([*beside, words.say(f"source.{source}"), ""])
     return Table(head, ["left", "left", "left", "left", "right"], rows)
 
 
@@ -232,6 +225,12 @@ def published_capture(findings: Findings, name: str) -> Mapping[str, Any]:
     capture = findings.planned.get(name, {}).get("capture")
     entry: Mapping[str, Any] = ((findings.published or {}).get("captures") or {}).get(capture) or {}
     return entry
+
+
+def _cross_check(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The file of the run's second measurement, as the index has it beside the run's own."""
+    name = entry.get("cross_check")
+    return {"file": name, "sha256": entry.get("cross_check_sha256")} if name else {}
 
 
 def published_start(findings: Findings, row: Row) -> Mapping[str, Any]:

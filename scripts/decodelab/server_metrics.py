@@ -1,8 +1,8 @@
 """The server's own counters over a run: `/metrics` before and after, as columns of runs.csv.
 
 In: a run's raw folder with metrics_before.txt and metrics_after.txt (Prometheus text), and the
-run's requests. Out: `deltas` (each key of NAMES and server_cache_hit, a value or None), and
-`disagreements`.
+run's requests. Out: `deltas` (each key of NAMES, of PERCENTILES and server_cache_hit, a value or
+None), and `disagreements`.
 
 The first snapshot is taken before the client starts: the one-token probe of the start lies outside,
 the warm-up requests lie inside. Metrics have vLLM's names of V1 first, then those of V0 or of an
@@ -34,6 +34,13 @@ _MEANS = {
     "server_itl_s": ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds"),
 }
 NAMES: dict[str, tuple[str, ...]] = {**_COUNTERS, **_MEANS}
+# Estimated from the buckets that grew over the run, so no finer than the engine's bucket bounds.
+PERCENTILES = {
+    "queue_p50_s": ("queue_s", 0.5),
+    "queue_p99_s": ("queue_s", 0.99),
+    "server_itl_p50_s": ("server_itl_s", 0.5),
+    "server_itl_p99_s": ("server_itl_s", 0.99),
+}
 _PROCESS_START = "process_start_time_seconds"
 # Tokens a request: V0 counts a multi-step burst that runs past the end of its sequence as a whole.
 SLACK = 8
@@ -45,6 +52,7 @@ _SAMPLE = re.compile(
     re.VERBOSE,
 )
 _TYPE = re.compile(r"^# TYPE (?P<name>\S+) ")
+_LE = re.compile(r'(?:^|,)\s*le="(?P<bound>[^"]*)"')
 
 
 class Page(NamedTuple):
@@ -69,7 +77,7 @@ def read_page(text: str) -> Page:
 
 def deltas(folder: Path) -> dict[str, float | None]:
     """What the server counted over the run; None for all that a page does not say."""
-    found: dict[str, float | None] = dict.fromkeys([*NAMES, "server_cache_hit"])
+    found: dict[str, float | None] = dict.fromkeys([*NAMES, *PERCENTILES, "server_cache_hit"])
     before, after = (_page(folder / f"metrics_{when}.txt") for when in ("before", "after"))
     if before is None or after is None or _restarted(before, after):
         return found
@@ -80,8 +88,31 @@ def deltas(folder: Path) -> dict[str, float | None]:
         name = _first(after, names, "_count")
         count = _grown(before, after, name and f"{name}_count", name)
         found[column] = _ratio(_grown(before, after, name and f"{name}_sum", name), count)
+        buckets = _buckets(before, after, name) if name else {}
+        for percentile, (of, q) in PERCENTILES.items():
+            if of == column:
+                found[percentile] = quantile(q, buckets)
     found["server_cache_hit"] = _ratio(found["server_cache_hits"], found["server_cache_queries"])
     return found
+
+
+def quantile(q: float, buckets: Mapping[float, float]) -> float | None:
+    """The q-quantile of a histogram (upper bound -> observations up to it), linear inside the
+    bucket that holds it, as Prometheus estimates it. The last bucket has no upper bound: a quantile
+    that falls into it is not known, where Prometheus would give the bucket's lower bound.
+    """
+    total = buckets.get(math.inf)
+    if not total:
+        return None
+    below, lower = 0.0, 0.0  # observations under the bucket, and its lower bound: none is negative
+    for bound, count in sorted(buckets.items()):
+        if count < below:
+            return None  # no histogram: a wider bucket holds fewer
+        if count >= q * total and count > below:
+            inside = (q * total - below) / (count - below)
+            return None if bound == math.inf else lower + (bound - lower) * inside
+        below, lower = count, bound
+    return None
 
 
 def disagreements(
@@ -117,6 +148,16 @@ def disagreements(
     return list(dict.fromkeys(codes))
 
 
+def sent(requests: Sequence[Mapping[str, Any]], usage: str) -> int | None:
+    """What the usage of all requests that were sent adds up to; a failed one counts for what it
+    reported. None where a success reported nothing: the sum would be no sum of the run.
+    """
+    there = [request for request in requests if request["outcome"] != "not_started"]
+    if not there or any(r["outcome"] == "ok" and r.get(usage) is None for r in there):
+        return None
+    return sum(r.get(usage) or 0 for r in there)
+
+
 def _settled(request: Mapping[str, Any], usage: str) -> bool:
     return request["outcome"] == "ok" and request.get(usage) is not None
 
@@ -138,17 +179,41 @@ def _first(page: Page, names: Sequence[str], tail: str = "") -> str | None:
 
 
 def _grown(before: Page, after: Page, name: str | None, family: str | None = None) -> float | None:
-    """The growth of all series of a name; None where one of them went backwards or is lost."""
+    changes = _changes(before, after, name, family)
+    return None if changes is None else sum(changes.values())
+
+
+def _changes(
+    before: Page, after: Page, name: str | None, family: str | None
+) -> dict[str, float] | None:
+    """The growth of each series of a name, by its labels; None where one of them went backwards or
+    is lost.
+    """
     if name is None or name not in after.series:
         return None
     old, new = before.series.get(name, {}), after.series[name]
     declared = {family or name, name.removesuffix("_total")} & before.declared
     if not old and not declared:
         return None
-    changes = [value - old.get(labels, 0.0) for labels, value in new.items()]
-    if set(old) - set(new) or not all(math.isfinite(c) and c >= 0 for c in changes):
+    changes = {labels: value - old.get(labels, 0.0) for labels, value in new.items()}
+    if set(old) - set(new) or not all(math.isfinite(c) and c >= 0 for c in changes.values()):
         return None
-    return sum(changes)
+    return changes
+
+
+def _buckets(before: Page, after: Page, name: str) -> dict[float, float]:
+    """A histogram's growth, all engines and models together: upper bound -> observations up to it."""
+    out: dict[float, float] = {}
+    for labels, change in (_changes(before, after, f"{name}_bucket", name) or {}).items():
+        bound = _LE.search(labels)
+        try:
+            upper = float(bound["bound"]) if bound else math.nan
+        except ValueError:
+            upper = math.nan
+        if math.isnan(upper):
+            return {}  # a bucket that cannot be placed: the others would be read as all there is
+        out[upper] = out.get(upper, 0.0) + change
+    return out
 
 
 def _whole(value: float | None) -> float | None:

@@ -166,7 +166,7 @@ def _bad_pattern(error: Error, path: mistakes.Path) -> Parts:
 
 
 def _bad_choice(error: Error, path: mistakes.Path) -> Parts:
-    choices = error.validator_value
+    choices = error.schema.get("enum_text") or error.validator_value
     yield (
         path,
         mistakes.shown(error.instance),
@@ -252,13 +252,16 @@ def _range(part: Schema) -> str:
 
 
 def _hint(error: Error) -> str | None:
-    masked = error.schema.get("masked")
-    if not masked and error.validator == "type" and "string" in _as_list(error.validator_value):
+    masked, hint = error.schema.get("masked"), error.schema.get("hint")
+    if (
+        not (masked or hint)
+        and error.validator == "type"
+        and "string" in _as_list(error.validator_value)
+    ):
         if isinstance(error.instance, bool):
             return "YAML reads yes, no, on and off as true and false; write the word in quotes"
         if isinstance(error.instance, int | float):
             return f'write it in quotes: "{mistakes.shown(error.instance)}"'
-    hint = error.schema.get("hint")
     return str(hint) if hint else None
 
 

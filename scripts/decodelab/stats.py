@@ -12,7 +12,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cargo import record
-from decodelab import records, server_metrics, startlog, telemetry, telemetry_window
+from decodelab import (
+    declared,
+    instrument,
+    records,
+    server_metrics,
+    startlog,
+    telemetry,
+    telemetry_window,
+)
 from decodelab.columns import ADJUSTED, COLUMNS, FAILURES, PERCENTILED, RATES, SERVER
 
 Row = dict[str, Any]
@@ -56,16 +64,19 @@ def run_row(
         },
         "cache_hit": ratio(summary["cached_tokens"], summary["prompt_tokens"]),
         "goodput": goodput(run.requests, targets),
+        **instrument.declarations(run),
+        **instrument.client(run),
+        **instrument.second(run),
         **_server_figures(run, server or {}),
     }
     for name in PERCENTILED:
-        values = gaps(ok) if name == "itl_s" else known(ok, name)
+        values = instrument.gaps(ok) if name == "itl_s" else known(ok, name)
         for q in (10, 50, 90):
             row[f"{name}_p{q}"] = record.percentile(values, q)
     for name, q in ADJUSTED:
         row[f"adj_{name}_p{q}"] = adjusted(run.requests, name, q)
     row["decode_rate_median"] = row["decode_rate_p50"]
-    row["multi_token_share"] = multi_token_share(ok)
+    row["multi_token_share"] = instrument.multi_token_share(ok)
     row.update(_telemetry_figures(run))
     row["tokens_per_joule"] = ratio(summary["completion_tokens"], row.get("energy_j_window"))
     row["validity"], row["reasons"] = run.validity, ";".join(run.reasons)
@@ -131,25 +142,6 @@ def known(requests: Iterable[Mapping[str, Any]], name: str) -> list[float]:
     return [request[name] for request in requests if request.get(name) is not None]
 
 
-def gaps(requests: Iterable[Mapping[str, Any]]) -> list[float]:
-    """Gaps between output-bearing deltas, all requests together, as they came."""
-    return [
-        gap for r in requests if r.get("events") for gap, _tokens in record.output_gaps(r["events"])
-    ]
-
-
-def multi_token_share(requests: Iterable[Mapping[str, Any]]) -> float | None:
-    """Of the output deltas whose token count is known, those that hold more than one."""
-    counts = [
-        n
-        for r in requests
-        if r.get("events")
-        for _gap, n in record.output_gaps(r["events"])
-        if n is not None
-    ]
-    return sum(n > 1 for n in counts) / len(counts) if counts else None
-
-
 def adjusted(requests: Sequence[Mapping[str, Any]], name: str, q: int) -> float | None:
     """The percentile with failures counted: 0 for a rate, infinite for a latency. None if a success
     lacks the value.
@@ -198,9 +190,17 @@ def meets(value: float, target: Mapping[str, Any]) -> bool:
 
 
 def _server_figures(run: records.Run, found: Mapping[str, float | None]) -> Row:
-    codes = server_metrics.disagreements(run.record["requests"], run.planned["max_tokens"], found)
+    sent = run.record["requests"]
+    codes = server_metrics.disagreements(sent, run.planned["max_tokens"], found)
+    cache, hits = run.record["run"].get("cache"), found.get("server_cache_hits")
+    if declared.cache_counted_otherwise(cache, run.requests, hits):
+        codes.append("cached_tokens_not_as_declared")
     _suspect(run, codes)
-    return {name: found.get(name) for name in SERVER}
+    return {
+        **{name: found.get(name) for name in SERVER},
+        "sent_prompt_tokens": server_metrics.sent(sent, "prompt_tokens"),
+        "sent_completion_tokens": server_metrics.sent(sent, "completion_tokens"),
+    }
 
 
 def _suspect(run: records.Run, codes: Iterable[str]) -> None:

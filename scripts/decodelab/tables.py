@@ -16,6 +16,8 @@ TEXT = frozenset({
     "run", "variant", "workload", "scenario", "start_id", "source", "validity", "reasons",
     "outcome", "error", "decode_end", "uuid", "server", "status", "cause_class", "root_cause",
     "hint_en", "hint_zh", "backend", "ignored", "version", "setup", "log",
+    "arrivals", "cache", "prompt_sized_by", "http", "client_digest", "stamp_source", "cross_http",
+    "cross_problem",
 })  # fmt: skip
 Row = dict[str, Any]
 

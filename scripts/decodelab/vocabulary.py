@@ -86,6 +86,10 @@ def _metrics() -> dict[str, Metric]:
 
 
 METRICS = _metrics()
+# They rest on when the events of a stream came, so on how many tokens each held.
+EVENT_METRICS = tuple(
+    name for name in METRICS if name.startswith(("decode_tps", "decode_rate", "tpot_s", "itl_s"))
+)
 
 # The contest's gates: what a study without its own `targets:` is held against.
 DEFAULT_TARGETS = {

@@ -1,7 +1,8 @@
 """OpenAI chat completions: a request's JSON in; a sequence for the engine and its reply out.
 
-The simulated model thinks, closes with `</think>` and answers. With a reasoning parser its thoughts
-are `reasoning_content` and the marker is swallowed; without one everything is `content`.
+The simulated model thinks, closes with `</think>` and answers; where chat_template_kwargs turn
+thinking off, the prompt closes it and the model answers at once. With a reasoning parser its
+thoughts are `reasoning_content` and the marker is swallowed; without one everything is `content`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 import os
 from typing import Any
 
-from sim.engine import Sequence
+from sim.engine import Sequence, count_tokens
 
 WORDS = ("decode", "pays", "in", "each", "step", "for", "its", "schedule", "and", "sync")
 THINK, ANSWER = 512, 160  # tokens; </think> between them, EOS after them (unless ignore_eos)
@@ -20,7 +21,13 @@ def dump(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def render_prompt(messages: list, tools: list) -> str:
+def thinks(data: dict) -> bool:
+    """As model families name it: Qwen enable_thinking, DeepSeek thinking."""
+    asked = data.get("chat_template_kwargs") or {}
+    return bool(asked.get("enable_thinking", asked.get("thinking", True)))
+
+
+def render_prompt(messages: list, tools: list, thinking: bool = True) -> str:
     """Like Qwen's template: tool schemas come inside the first system message, after its text."""
     turns = [(m["role"], m["content"]) for m in messages]
     if tools:
@@ -28,7 +35,21 @@ def render_prompt(messages: list, tools: list) -> str:
         schemas = "\n".join(json.dumps(t, ensure_ascii=False) for t in tools)
         turns.insert(0, ("system", f"{first}\n\n# Tools\n<tools>\n{schemas}\n</tools>"))
     text = "".join(f"<|im_start|>{role}\n{text}<|im_end|>\n" for role, text in turns)
-    return text + "<|im_start|>assistant\n"
+    return text + "<|im_start|>assistant\n" + ("" if thinking else "<think>\n\n</think>\n\n")
+
+
+def prompt_of(data: dict, config: Any) -> str:
+    """The prompt of a chat request; /tokenize takes the same keys and so counts the same."""
+    if data.get("model", config.model) != config.model:
+        raise ValueError(f"The model `{data['model']}` does not exist.")
+    return render_prompt(data["messages"], data.get("tools") or [], thinks(data))
+
+
+def tokenized(body: bytes, config: Any) -> dict:
+    """The answer of /tokenize, to `messages` or to a bare `prompt`."""
+    data = json.loads(body)
+    count = count_tokens(data["prompt"] if "prompt" in data else prompt_of(data, config))
+    return {"count": count, "max_model_len": config.max_model_len, "tokens": list(range(count))}
 
 
 class Chat(Sequence):
@@ -36,57 +57,81 @@ class Chat(Sequence):
 
     def __init__(self, body: bytes, config: Any) -> None:
         data = json.loads(body)  # any exception says what is wrong with the request
-        natural, limit = THINK + 1 + ANSWER, data.get("max_tokens")
+        least, limit = data.get("min_tokens") or 0, data.get("max_tokens")
+        self.thoughts = THINK if thinks(data) else -1  # token number of </think>; -1: none
+        natural = max(self.thoughts + 1 + ANSWER, least)
         limit = natural if limit is None else limit
         self.reason = "length" if data.get("ignore_eos") or limit < natural else "stop"
-        prompt = render_prompt(data["messages"], data.get("tools") or [])
-        super().__init__(prompt, limit if self.reason == "length" else natural)
-        if data["model"] != config.model:
-            raise ValueError(f"The model `{data['model']}` does not exist.")
+        super().__init__(prompt_of(data, config), limit if self.reason == "length" else natural)
+        if least > limit:
+            raise ValueError(f"min_tokens must be less than or equal to max_tokens={limit}")
         if not 1 <= limit <= config.max_model_len - self.prompt_tokens:
             asked, longest = self.prompt_tokens + limit, config.max_model_len
             raise ValueError(f"maximum context length is {longest} tokens, requested are {asked}")
         self.parsed, self.stream = bool(config.reasoning_parser), bool(data.get("stream"))
-        self.include_usage = bool((data.get("stream_options") or {}).get("include_usage"))
+        options = data.get("stream_options") or {}
+        self.include_usage = bool(options.get("include_usage"))
+        self.usage_each = self.include_usage and bool(options.get("continuous_usage_stats"))
+        self.ids_each = bool(data.get("return_token_ids"))
+        self.bursts = config.multi_step_stream_outputs is False  # an event holds a whole burst
         kind = "chat.completion.chunk" if self.stream else "chat.completion"
         self.head = {"id": f"chatcmpl-{os.urandom(8).hex()}", "object": kind, "model": config.model}
         self.sent = 0
 
     def _token(self, i: int) -> tuple:
         """(field, text) of the i-th output token."""
-        if i == THINK:
+        if i == self.thoughts:
             return "content", "" if self.parsed else "</think>"
-        field = "reasoning_content" if self.parsed and i < THINK else "content"
+        field = "reasoning_content" if self.parsed and i < self.thoughts else "content"
         return field, " " + WORDS[i % len(WORDS)]
 
-    def usage(self) -> dict:
-        out: dict = {"prompt_tokens": self.prompt_tokens, "completion_tokens": self.sent}
-        out["total_tokens"] = self.prompt_tokens + self.sent
+    def _delta(self, begin: int, end: int) -> dict:
+        delta: dict = {}
+        for field, text in map(self._token, range(begin, end)):
+            if text:
+                delta[field] = delta.get(field, "") + text
+        return delta
+
+    def usage(self, sent: int) -> dict:
+        out: dict = {"prompt_tokens": self.prompt_tokens, "completion_tokens": sent}
+        out["total_tokens"] = self.prompt_tokens + sent
         out["prompt_tokens_details"] = {"cached_tokens": self.cached}
         if self.parsed:
-            out["completion_tokens_details"] = {"reasoning_tokens": min(self.sent, THINK)}
+            thoughts = min(sent, max(0, self.thoughts))
+            out["completion_tokens_details"] = {"reasoning_tokens": thoughts}
         return out
 
+    def _chunk(self, delta: dict, begin: int, end: int) -> dict:
+        """An event that brings the tokens from begin to end."""
+        reason = self.reason if end == self.output_tokens else None
+        choice: dict = {"index": 0, "delta": delta, "finish_reason": reason}
+        chunk: dict = {**self.head, "choices": [choice]}
+        if self.ids_each and end:
+            choice["token_ids"] = list(range(begin, end))  # as many as there are; no vocabulary
+        elif self.ids_each:
+            chunk["prompt_token_ids"] = list(range(self.prompt_tokens))
+        if self.usage_each:
+            chunk["usage"] = self.usage(end)
+        return chunk
+
     def events(self, n: int) -> list:
-        """SSE events of the next n tokens: one each, as 0.6.3 does with multi-step too."""
-        choices: list = [] if self.sent else [{"delta": {"role": "assistant", "content": ""}}]
-        for i in range(self.sent, self.sent + n):
-            field, text = self._token(i)
-            reason = self.reason if i + 1 == self.output_tokens else None
-            if text or reason:
-                choices.append({"delta": {field: text}, "finish_reason": reason})
-        chunks: list = [{"choices": [{"index": 0, "finish_reason": None, **c}]} for c in choices]
-        self.sent += n
+        """SSE events of the next n tokens: one each, as 0.6.3 does with multi-step too, or, where
+        its outputs are not streamed, one for all. A token without text is told by its id only."""
+        begin, self.sent = self.sent, self.sent + n
+        chunks = [] if begin else [self._chunk({"role": "assistant", "content": ""}, 0, 0)]
+        for at in range(begin, self.sent, n if self.bursts else 1):
+            end = self.sent if self.bursts else at + 1
+            delta = self._delta(at, end)
+            if delta or self.ids_each or end == self.output_tokens:
+                chunks.append(self._chunk(delta, at, end))
         ends = self.sent == self.output_tokens
         if ends and self.include_usage:
-            chunks.append({"choices": [], "usage": self.usage()})
-        out = [b"data: " + dump({**self.head, **chunk}) + b"\n\n" for chunk in chunks]
+            chunks.append({**self.head, "choices": [], "usage": self.usage(self.sent)})
+        out = [b"data: " + dump(chunk) + b"\n\n" for chunk in chunks]
         return [*out, b"data: [DONE]\n\n"] if ends else out
 
     def whole(self) -> bytes:
         """The reply that is not streamed."""
-        message: dict = {"role": "assistant", "content": ""}
-        for field, text in map(self._token, range(self.output_tokens)):
-            message[field] = message.get(field, "") + text
+        message = {"role": "assistant", "content": "", **self._delta(0, self.output_tokens)}
         choices = [{"index": 0, "message": message, "finish_reason": self.reason}]
-        return dump({**self.head, "choices": choices, "usage": self.usage()})
+        return dump({**self.head, "choices": choices, "usage": self.usage(self.sent)})

@@ -7,6 +7,7 @@ sequence, waiting requests slow the running ones, and the device mostly idles in
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import random
@@ -38,6 +39,10 @@ PARAMS: dict[str, Any] = {
 BLOCK, TOKEN = 16, 4  # tokens, characters
 
 
+def count_tokens(text: str) -> int:
+    return -(-len(text) // TOKEN)
+
+
 class Sequence:
     """One request in the engine. Times are the caller's."""
 
@@ -45,9 +50,12 @@ class Sequence:
     cached = generated = 0  # tokens: of the prompt, of the output
 
     def __init__(self, prompt: str, output_tokens: int) -> None:
-        self.prompt_tokens, self.output_tokens = -(-len(prompt) // TOKEN), output_tokens
-        ends = range(BLOCK, self.prompt_tokens + 1, BLOCK)
-        self.prefixes = [hash(prompt[: end * TOKEN]) for end in ends]  # one a full block
+        self.prompt_tokens, self.output_tokens = count_tokens(prompt), output_tokens
+        size = BLOCK * TOKEN
+        ends = range(size, self.prompt_tokens // BLOCK * size + 1, size)
+        blocks = (prompt[end - size : end] for end in ends)
+        # one a full block: a chain of hashes, each over its block and the one before
+        self.prefixes = list(itertools.accumulate(blocks, lambda *two: hash(two), initial=0))[1:]
 
 
 class Engine:

@@ -20,7 +20,7 @@ if __package__ in (None, ""):
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 from sim import ixsmi, startup
-from sim.chat import Chat, dump
+from sim.chat import Chat, dump, tokenized
 from sim.engine import PARAMS, Engine
 
 START_LINE_S = 0.018  # the start pauses after each of its log lines, about ten
@@ -37,6 +37,10 @@ def reply(status: str, body: bytes) -> bytes:
     kind = "application/json" if body[:1] == b"{" else "text/plain"
     head = f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n\r\n"
     return head.encode() + body
+
+
+def refusal(e: Exception) -> bytes:
+    return reply("400 Bad Request", dump({"object": "error", "message": str(e), "code": 400}))
 
 
 class Server:
@@ -89,9 +93,14 @@ class Server:
                 if request == "post /v1/chat/completions":
                     await self.chat(body, reader, writer)
                 else:
-                    writer.write(self.page(request))
+                    writer.write(self.page(request, body))
 
-    def page(self, request: str) -> bytes:
+    def page(self, request: str, body: bytes) -> bytes:
+        if request == "post /tokenize":
+            try:
+                return reply("200 OK", dump(tokenized(body, self.c)))
+            except Exception as e:
+                return refusal(e)
         model = {"id": self.c.model, "max_model_len": self.c.max_model_len}
         pages = {
             "get /health": b"",
@@ -106,8 +115,7 @@ class Server:
         try:
             chat: Any = Chat(body, self.c)
         except Exception as e:
-            error = {"object": "error", "message": str(e), "code": 400}
-            return writer.write(reply("400 Bad Request", dump(error)))
+            return writer.write(refusal(e))
         chat.tokens = asyncio.Queue()  # numbers of new ones; 0: aborted
         chat.gone = lambda: reader.at_eof() or writer.is_closing()
         self.engine.add(chat, time.monotonic())

@@ -68,6 +68,7 @@ def parse(argv: list) -> argparse.Namespace:
     parser.add_argument("--max-num-seqs", type=int, default=256)
     parser.add_argument("--max-num-batched-tokens", type=int)
     parser.add_argument("--num-scheduler-steps", type=int, default=1)
+    parser.add_argument("--multi-step-stream-outputs", type=_boolean, nargs="?", const=True)
     parser.add_argument("--enable-chunked-prefill", type=_boolean, nargs="?", const=True)
     parser.add_argument("--enable-prefix-caching", action="store_true")
     parser.add_argument("--enable-auto-tool-choice", action="store_true")

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from cargo import decode_microbench
+from cargo import client_options, decode_microbench
 
 from .speech import TOKENS
 
 
 def run_client(port: int, *options: str, requests: int = 1, concurrency: int = 1) -> dict[str, Any]:
-    arguments = decode_microbench.parser().parse_args(
+    arguments = client_options.read(
         [
             f"--base-url=http://127.0.0.1:{port}",
             "--model=m",

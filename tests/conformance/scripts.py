@@ -30,8 +30,8 @@ from .speech import (
 )
 
 
-def tail(finish_seen: bool = True) -> list[tuple[bytes, int]]:
-    return [(event(usage_chunk()), 0), (event(DONE), 0)] if finish_seen else []
+def tail(usage_seen: bool = True) -> list[tuple[bytes, int]]:
+    return [*([(event(usage_chunk()), 0)] if usage_seen else []), (event(DONE), 0)]
 
 
 def texts(words: list[str], finish: bool = True, **more: Any) -> list[tuple[bytes, int]]:
@@ -69,12 +69,13 @@ def both_reasoning_keys() -> list[Step]:
     return steps(found + texts(WORDS[8:]) + tail())
 
 
-def tool_calls() -> list[Step]:
-    def call(**function: str) -> dict[str, Any]:
-        return {"tool_calls": [{"index": 0, "function": function}]}
+def tool_call(number: int = 0, **function: str) -> dict[str, Any]:
+    return {"tool_calls": [{"index": number, "function": function}]}
 
-    found = [(event(ROLE), 0), (event(chunk(call(name="read_file"))), 1)]
-    found += [(event(chunk(call(arguments=word))), 1) for word in WORDS[1:]]
+
+def tool_calls() -> list[Step]:
+    found = [(event(ROLE), 0), (event(chunk(tool_call(name="read_file"))), 1)]
+    found += [(event(chunk(tool_call(arguments=word))), 1) for word in WORDS[1:]]
     found.append((event(chunk({}, "tool_calls")), 0))
     return steps(found + tail())
 
@@ -208,20 +209,20 @@ def without(part: bytes, events: list[tuple[bytes, int]] | None = None) -> list[
     return [pair for pair in (events or plain_events()) if part not in pair[0]]
 
 
-def null_usage() -> list[Step]:
+def null_usage(final: bool = True) -> list[Step]:
     found = [(event(chunk({"role": "assistant", "content": ""}, usage=None)), 0)]
-    return steps(found + texts(WORDS, usage=None) + tail())
+    return steps(found + texts(WORDS, usage=None) + tail(usage_seen=final))
 
 
-def late_usage() -> list[Step]:
+def late_usage(done: bool = True) -> list[Step]:
     before = plain_events()[:-2]
-    return [*steps(before, close=b""), Wait(0.15), *steps(tail())[2:]]
+    return [*steps(before, close=b""), Wait(0.15), *steps(tail()[: None if done else 1])[2:]]
 
 
-def usage_in_finish() -> list[Step]:
+def usage_in_finish(again: bool = False) -> list[Step]:
     found = [(event(ROLE), 0), *texts(WORDS, finish=False)]
-    found += [(event(chunk({}, "length", usage=usage())), 0), (event(DONE), 0)]
-    return steps(found)
+    found += [(event(chunk({}, "length", usage=usage())), 0)]
+    return steps(found + tail(usage_seen=again))
 
 
 def details() -> list[Step]:

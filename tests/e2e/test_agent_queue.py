@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -233,3 +234,82 @@ def test_an_attached_server_is_never_stopped(lab: Lab) -> None:
     lab.until_idle()
     outcome = lab.outcome(2)
     assert outcome and (outcome["status"], outcome["reason"]) == ("invalid", "not_reachable")
+
+
+def start_record(lab: Lab, number: int) -> dict[str, Any]:
+    (start,) = lab.folder(number).glob("start-*")
+    record: dict[str, Any] = json.loads((start / "start.json").read_text())
+    return record
+
+
+def forget_floor(lab: Lab) -> None:
+    for path in lab.workdir.glob("client_floor-*.json"):
+        path.unlink()
+
+
+def test_the_clients_floor_is_measured_once_before_the_first_start(lab: Lab) -> None:
+    """Before a server of ours starts, before a foreign one is looked at; told with each start."""
+    forget_floor(lab)
+    lab.submit(lab.order(1), lab.order(2))
+    lab.until_idle()
+    names = lab.names(1)
+    assert names.index("calibrating") < names.index("calibrated") < names.index("start_begin")
+    assert "calibrating" not in lab.names(2)
+    floor = start_record(lab, 1)["client_floor"]
+    assert floor["schema"] == "decodelab.client_floor/1" and floor.get("problem") is None, floor
+    assert (floor["events"], floor["lost"], floor["stamp_source"]) == (3200, 0, "kernel")
+    run = next((lab.folder(1) / "runs").glob("*/*/run.json"))
+    client = json.loads(run.read_text())["client"]
+    assert floor["client"]["digest"] == client["digest"]  # the same client that made the run
+    (kept,) = lab.workdir.glob("client_floor-*.json")
+    assert kept.name == f"client_floor-{client['digest']}.json"
+
+    _foreign, port = lab.start_foreign()
+    lab.submit(lab.order(3, attach=f"http://127.0.0.1:{port}", argv=[]))  # another agent
+    lab.until_idle()
+    assert "calibrating" not in lab.names(3)
+    floors = [start_record(lab, number)["client_floor"] for number in (1, 2, 3)]
+    assert floors == [json.loads(kept.read_text())] * 3
+
+    forget_floor(lab)
+    lab.submit(lab.order(4, attach=f"http://127.0.0.1:{port}", argv=[]))
+    lab.until_idle()
+    names = lab.names(4)
+    assert names.index("calibrated") < names.index("start_begin")
+
+
+def test_a_stop_while_the_floor_is_measured(lab: Lab) -> None:
+    forget_floor(lab)
+    lab.submit(lab.order(1))
+    lab.until_event(1, "calibrating")
+    assert lab.call("stop", "--wait", "30")["stopped"]
+    lab.until_idle()
+    outcome = lab.outcome(1)
+    assert outcome and (outcome["status"], outcome["starts"]) == ("stopped", [])
+    assert "start_begin" not in lab.names(1)
+    assert not list(lab.workdir.glob("client_floor-*.json"))
+
+
+def test_a_floor_that_cannot_be_measured_stops_no_launch(lab: Lab) -> None:
+    forget_floor(lab)
+    (lab.cargo / "null_emitter.py").write_text("raise SystemExit('not on this host')")
+    lab.submit(lab.order(1))
+    lab.until_idle()
+    outcome = lab.outcome(1)
+    assert outcome and outcome["status"] == "done"
+    assert start_record(lab, 1)["client_floor"]["problem"] == "the null emitter ended early"
+    assert lab.until_event(1, "calibrated")["problem"] == "the null emitter ended early"
+
+
+def test_an_agent_killed_while_it_measures_the_floor_leaves_nothing(lab: Lab) -> None:
+    forget_floor(lab)
+    lab.submit(lab.order(1))
+    lab.until_event(1, "calibrating")
+    lab.until(lambda: any("null_emitter.py" in line for line in lab.processes().values()))
+    lab.kill(lab.agent_pid())
+    lab.until(lambda: not lab.processes())  # the client dies with it, the emitter with the client
+    lab.submit(lab.order(1))
+    lab.until_idle()
+    outcome = lab.outcome(1)
+    assert outcome and outcome["status"] == "done"
+    assert start_record(lab, 1)["client_floor"]["lost"] == 0

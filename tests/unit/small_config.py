@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import yaml
+
 SMALL = """\
 study: small
 host: here
@@ -21,6 +25,13 @@ workloads:
 experiments:
   A:
     runs: {base: [short, curve], fast: [short, curve]}
-    question: {kind: compare_variants, metric: decode_rate, workload: short, baseline: base,
+    question: {kind: compare_variants, metric: e2e_tps, workload: short, baseline: base,
       candidate: fast, smallest_effect: 5%}
 """
+
+
+def study_with(**keys: Any) -> dict[str, Any]:
+    """The study with further keys of the workload `short`."""
+    data: dict[str, Any] = yaml.safe_load(SMALL)
+    data["workloads"]["short"] |= keys
+    return data

@@ -11,15 +11,21 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cargo import identity, keeper, keeper_link, ports, procs, server_http
+from cargo import client_floor, identity, keeper, keeper_link, ports, procs, server_http
+from cargo.client_floor import ClientFloor
+from cargo.event_log import EventLog
 from cargo.host_lock import HostLock
+from cargo.queue_store import Store
 from cargo.server_env import LaunchEnv
 from cargo.server_start import LogReader, word_after
+from cargo.watch import Signals, StopNow, Watch
 
 
 @pytest.fixture
@@ -149,7 +155,7 @@ def test_a_wait_for_an_answer_can_be_interrupted() -> None:
         server_http.call(url, "GET", "/", check=check)
 
 
-@pytest.mark.parametrize("url", ["https://h:1", "ftp://h", "nonsense", "http://h:port"])
+@pytest.mark.parametrize("url", ["https://", "ftp://h", "nonsense", "http://h:port"])
 def test_addresses_that_cannot_be_used(url: str) -> None:
     with pytest.raises((server_http.ServerHttpError, ValueError)):
         server_http.address_of(url)
@@ -305,3 +311,187 @@ def test_a_lock_that_somebody_else_makes_first(
 def test_a_young_server_is_looked_at_often() -> None:
     pauses = [keeper.refresh_pause(age) for age in (0, 3, 100)]
     assert pauses == [0.1, 0.3, 1.0]
+
+
+# ---------------------------------------------------------------------- the client's floor
+CLIENT = {"version": "1", "digest": "c0ffee", "python": "3.9"}
+FLOOR = """
+import json, os, sys
+with open(os.environ["COUNT"], "a") as f:
+    f.write("x")
+floor = {"schema": "decodelab.client_floor/1", "client": %r, "t_wall": %r, "lag_p99_s": 5e-05}
+with open(sys.argv[sys.argv.index("--out") + 1], "w") as f:
+    json.dump(floor, f)
+"""
+
+
+class FloorLab:
+    """A working folder and a calibrate.py of the test's own making."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root = root
+        self.store = Store(str(root / "work"))
+        self.store.prepare()
+        self.count = root / "count"
+        self.signals = Signals()
+        self.watch = Watch(self.store, self.signals, None)
+        monkeypatch.setenv("COUNT", str(self.count))
+        monkeypatch.setattr(client_floor, "HERE", str(root))
+        monkeypatch.setattr(client_floor, "_client", lambda: dict(CLIENT))
+        self.program(FLOOR % (CLIENT, time.time()))
+
+    def program(self, code: str) -> None:
+        (self.root / "calibrate.py").write_text(code)
+
+    @property
+    def file(self) -> Path:
+        return self.root / "work" / "client_floor-c0ffee.json"
+
+    def ask(self, agent: ClientFloor) -> dict[str, Any]:
+        events = EventLog(str(self.root / "events"))
+        try:
+            return agent.of(self.store, events, self.watch)
+        finally:
+            events.close()
+
+    def measured(self) -> int:
+        return len(self.count.read_text()) if self.count.exists() else 0
+
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.root / "events").read_text().splitlines()]
+
+
+@pytest.fixture
+def floors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FloorLab]:
+    lab = FloorLab(tmp_path, monkeypatch)
+    yield lab
+    assert os.listdir(tmp_path / "work" / "cwd") == []
+    left = [pid for pid in procs.children(os.getpid()) if b"calibrate.py" in argv_of(pid)]
+    assert left == []
+
+
+def argv_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_the_floor_is_measured_once_for_a_host_and_a_client(floors: FloorLab) -> None:
+    agent = ClientFloor()
+    first = floors.ask(agent)
+    assert first["lag_p99_s"] == 5e-05 and first["boot_id"] == procs.boot_id()
+    assert floors.ask(agent) == first  # the next start
+    assert floors.ask(ClientFloor()) == first  # the next agent
+    assert json.loads(floors.file.read_text()) == first
+    assert floors.measured() == 1
+    begin, end = floors.events()
+    assert (begin["event"], end["event"]) == ("calibrating", "calibrated")
+    assert (end["lag_p99_s"], end["problem"]) == (5e-05, None)
+
+
+WEEK_S = 7 * 86400
+
+
+@pytest.mark.parametrize(
+    ("change", "holds"),
+    [
+        ({}, True),
+        ({"t_wall": time.time() - WEEK_S + 600}, True),
+        ({"t_wall": time.time() - WEEK_S - 600}, False),
+        ({"t_wall": time.time() + WEEK_S + 600}, False),  # the wall clock was put back
+        ({"t_wall": None}, False),
+        ({"boot_id": "another"}, False),
+        ({"client": {**CLIENT, "python": "3.13"}}, False),
+        ({"client": {**CLIENT, "digest": "other"}}, False),
+        ({"schema": "decodelab.client_floor/2"}, False),
+        ({"problem": "it failed"}, False),
+    ],
+)
+def test_how_long_a_kept_floor_holds(floors: FloorLab, change: dict[str, Any], holds: bool) -> None:
+    kept = floors.ask(ClientFloor())
+    floors.file.write_text(json.dumps({**kept, **change}))
+    floors.ask(ClientFloor())
+    assert floors.measured() == (1 if holds else 2)
+
+
+@pytest.mark.parametrize("torn", ["", "[]", "{", "null"])
+def test_a_torn_floor_file_is_measured_again(floors: FloorLab, torn: str) -> None:
+    floors.file.write_text(torn)
+    assert floors.ask(ClientFloor())["lag_p99_s"] == 5e-05
+    assert floors.measured() == 1 and json.loads(floors.file.read_text())["lag_p99_s"] == 5e-05
+
+
+FAILS = {
+    "exit code 3: no such thing": "import sys; print('no such thing'); sys.exit(3)",
+    "exit code -9: it said nothing": "import os; os.kill(os.getpid(), 9)",
+    "exit code 1: SyntaxError: ": "this is no Python",
+    "no result within 0.5 s": "import time; time.sleep(60)",
+    "the emitter died": (
+        "import json, sys\nwith open(sys.argv[-1], 'w') as f:\n"
+        " json.dump({'schema': 'decodelab.client_floor/1', 'problem': 'the emitter died'}, f)"
+    ),
+}
+
+
+@pytest.mark.parametrize("words", FAILS)
+def test_a_floor_that_cannot_be_measured_is_noted_and_not_kept(
+    floors: FloorLab, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "within" in words:
+        monkeypatch.setattr(client_floor, "LIMIT_S", 0.5)
+    floors.program(FAILS[words])
+    agent = ClientFloor()
+    found = floors.ask(agent)
+    assert found["schema"] == "decodelab.client_floor/1" and words in found["problem"], found
+    assert floors.ask(agent) == found  # asked once in an agent's life
+    assert not floors.file.exists()
+    assert [e["event"] for e in floors.events()] == ["calibrating", "calibrated"]
+    assert floors.events()[-1]["problem"] == found["problem"]
+
+
+def test_a_folder_that_takes_no_file_costs_the_floor_and_nothing_else(
+    floors: FloorLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(client_floor.os, "makedirs", full)
+    assert "No space left" in floors.ask(ClientFloor())["problem"]
+    monkeypatch.undo()
+
+
+def test_what_a_dead_agent_left_is_not_taken_for_a_result(floors: FloorLab) -> None:
+    left = floors.root / "work" / "cwd" / client_floor.MARK
+    left.mkdir()
+    (left / "floor.json").write_text(json.dumps({"schema": "decodelab.client_floor/1"}))
+    floors.program("raise SystemExit(3)")
+    assert "exit code 3" in floors.ask(ClientFloor())["problem"]
+
+
+def test_a_client_that_cannot_be_read_is_noted(
+    floors: FloorLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> dict[str, str]:
+        raise SyntaxError("invalid syntax")
+
+    monkeypatch.setattr(client_floor, "_client", broken)
+    assert floors.ask(ClientFloor())["problem"] == "SyntaxError: invalid syntax"
+
+
+def test_a_stop_ends_the_measuring_of_the_floor(floors: FloorLab) -> None:
+    floors.program(
+        f"import time; open({str(floors.root / 'begun')!r}, 'w').close(); time.sleep(60)"
+    )
+
+    def stop() -> None:
+        while not (floors.root / "begun").exists():
+            time.sleep(0.01)
+        floors.signals.stop = True
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    with pytest.raises(StopNow):
+        floors.ask(ClientFloor())
+    thread.join()
+    assert not floors.file.exists()

@@ -29,6 +29,7 @@ TRANSPORT = {
 }
 MEASURING = TRANSPORT | {
     "agent_client",
+    "client_zipapp",
     "host_trouble",
     "hostcheck",
     "orders",

@@ -23,6 +23,10 @@ RUN = {
     "temperature": 0.0,
     "ignore_eos": True,
     "extra_body": {},
+    "cache": "as_is",
+    "prompt_sha256": "aa11",
+    "rate": None,
+    "arrivals": None,
 }
 
 
@@ -107,6 +111,11 @@ def test_a_run_that_its_receipt_calls_invalid_is_invalid(tmp_path: Path) -> None
         ({"run": {"requests": 3}}, "requests", ("4", "3")),
         ({"run": {"warmup": 2}}, "warmup", ("0", "2")),
         ({"run": {"extra_body": {"top_k": 1}}}, "extra_body", ("{}", '{"top_k": 1}')),
+        ({"run": {"cache": "cold"}}, "cache", ("as_is", "cold")),
+        ({"run": {"prompt_sha256": "bb22"}}, "prompt_sha256", ("aa11", "bb22")),
+        ({"run": {"rate": 5.0}}, "rate", ("null", "5.0")),  # a closed loop against an open one
+        ({"run": {"arrivals": "poisson"}}, "arrivals", ("null", "poisson")),
+        ({"run": {"min_tokens": 64}}, "min_tokens", ("null", "64")),
         ({"request": {"prompt_tokens": 55}}, "prompt_tokens", ("40", "55")),
         ({"request": {"completion_tokens": 90}}, "completion_tokens", ("101", "90")),
         ({"request": {"cached_tokens": 32}}, "cache hits", ("0.0%", "80.0%")),
@@ -147,6 +156,64 @@ def test_another_client_is_a_warning_and_what_is_not_on_record_is_said(
     assert code == 0
     assert "client.digest differs: 0ther, c0ffee" in out
     assert "not on record, so not compared: warmup" in out
+
+
+def test_open_loops_of_unlike_rate_are_refused_and_of_one_rate_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loop = {"rate": 2.5, "arrivals": "poisson", "cache": "cold"}
+    a = write(tmp_path, "a.json", SLOW, run=loop)
+    code, _, err = called(capsys, a, write(tmp_path, "b.json", FAST, run={**loop, "rate": 4.0}))
+    assert code == 2 and "rate: 2.5 in" in err and "4.0 in" in err and "arrivals" not in err
+    code, out, _ = called(capsys, a, write(tmp_path, "c.json", FAST, run=loop))
+    assert code == 0 and "open loop 2.5/s poisson · cache cold" in out
+
+
+OLDER = dict.fromkeys(("cache", "prompt_sha256", "rate", "arrivals"))
+
+
+@pytest.mark.parametrize("absent", [False, True])
+def test_a_record_from_before_these_keys_is_compared_and_says_what_it_lacks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], absent: bool
+) -> None:
+    a, b = write(tmp_path, "a.json", SLOW, run=OLDER), write(tmp_path, "b.json", FAST)
+    if absent:
+        data = json.loads(a.read_text())
+        data["run"] = {key: value for key, value in data["run"].items() if key not in OLDER}
+        a.write_text(json.dumps(data))
+    code, out, err = called(capsys, a, b)
+    assert (code, err) == (0, "") and "verdict: " in out
+    assert f"not on record, so not compared: cache, prompt_sha256 ({a})" in out
+    code, _, err = called(capsys, a, write(tmp_path, "c.json", FAST, run={"rate": 5.0}))
+    assert code == 2 and "rate: null in" in err  # it can only have been a closed loop
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({}, 0),  # another start draws other words
+        ({"seed": "short@1/1"}, 2),  # one seed and yet other words
+        ({"prompt_sizing": {"asked": 2048}}, 2),
+        ({"prompt_sizing": None}, 2),
+    ],
+)
+def test_synthetic_prompts_of_two_starts_are_alike_though_their_words_are_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, Any], code: int
+) -> None:
+    sized = {"prompt_sizing": {"asked": 1024}, "seed": "short@1/1"}
+    a = write(tmp_path, "a.json", SLOW, run=sized)
+    other = {**sized, "seed": "short@1/2", "prompt_sha256": "bb22", **change}
+    found, _, err = called(capsys, a, write(tmp_path, "b.json", FAST, run=other))
+    assert found == code and ("prompt_sha256: aa11 in" in err) is (code == 2)
+
+
+def test_optional_stream_extras_are_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a = write(tmp_path, "a.json", SLOW, run={"return_token_ids": False})
+    b = write(tmp_path, "b.json", FAST, run={"return_token_ids": True})
+    code, out, _ = called(capsys, a, b)
+    assert code == 0 and "run.return_token_ids differs: False, True" in out
 
 
 @pytest.mark.parametrize(

@@ -279,11 +279,42 @@ RICH["variants"]["grid"] = {
     "vary": {"--max-num-seqs": [1, 2]},
     "remove": ["--tool-call-parser"],
 }
+RICH["workloads"] |= {
+    "open": {
+        "prompt": {"tokens": 64},
+        "thinking": "off",
+        "chat_template_kwargs": {"thinking": False},
+        "tools": 1,
+        "rate": 2.5,
+        "arrivals": "constant",
+        "concurrency": 2,
+        "requests": 2,
+        "max_tokens": 16,
+        "min_tokens": 8,
+        "extra_body": {"stream_options": {"a": 1}},
+    },
+    "warm": {
+        "requests": 1,
+        "max_tokens": 8,
+        "warmup": 1,
+        "cache": "warm",
+        "continuous_usage_stats": True,
+        "return_token_ids": False,
+        "cross_check": True,
+        "http": "epoll",
+    },
+}
+RICH["server"]["flags"] |= {"--enable-prefix-caching": True, "--max-model-len": 4096}
+RICH["experiments"]["A"]["runs"]["base"] += ["open", "warm"]
 RICH["experiments"]["B"] = {
     "when": "A is not supported",
     "runs": {"grid": ["short"]},
     "then": {"refuted": "no"},
 }
+
+
+def test_the_rich_config_is_well(root: Path) -> None:
+    config.complete(RICH, lambda path: "here", root, [])
 
 
 @pytest.mark.parametrize("bad", [None, -1, True, "x y/z", "x\0", [None], {"x": None}], ids=repr)

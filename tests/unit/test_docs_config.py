@@ -10,8 +10,9 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from small_config import SMALL
 
-from decodelab import config, configpage, shape, vocabulary
+from decodelab import config, configpage, plan, shape, vocabulary
 
 REPO = Path(__file__).resolve().parents[2]
 PAGE = REPO / "config/README.md"
@@ -109,6 +110,31 @@ def test_variants_on_the_page_are_valid() -> None:
     text = PAGE.read_text(encoding="utf-8")
     block = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", text, re.S)[0])
     jsonschema.Draft202012Validator({**shape.schema(), "required": []}).validate(block)
+
+
+def test_workloads_on_the_page_are_well() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    block = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", text, re.S)[1])
+    assert run_alone(yaml.safe_load(SMALL), block["workloads"]) == len(block["workloads"]) == 6
+
+
+def test_workloads_in_comments_of_the_real_study_are_well() -> None:
+    example = yaml.safe_load((REPO / "config/hosts.local.example.yaml").read_text(encoding="utf-8"))
+    text = (REPO / "config/bi100.yaml").read_text(encoding="utf-8")
+    more = yaml.safe_load("\n".join(re.findall(r"^  # (\w+: \{prompt: .*)$", text, re.M)))
+    assert run_alone(yaml.safe_load(text) | {"hosts": example["hosts"]}, more) == 5
+
+
+def run_alone(study: dict[str, Any], loads: dict[str, Any]) -> int:
+    """How many workloads a study with these in an experiment of their own has more."""
+    study["server"]["flags"]["--enable-prefix-caching"] = True
+    study["workloads"] |= loads
+    study["experiments"] = {"alone": {"runs": {next(iter(study["variants"])): list(loads)}}}
+    study.pop("suspects", None)
+    study.pop("next_steps", None)
+    study.pop("actions", None)
+    made = plan.expand(config.complete(study, lambda path: "here", REPO, []), REPO)
+    return len({run["workload"] for run in made["runs"]})
 
 
 def test_every_config_is_listed_on_the_page() -> None:

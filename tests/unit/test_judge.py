@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sample_study import Study, compare, request, run_record
 
-from decodelab import judge, question_kinds, reasons
+from decodelab import anomalies, judge, question_kinds, reasons
 
 ROOT = Path(__file__).parents[2]
 
@@ -494,3 +494,18 @@ def test_command_line_writes_strict_json(tmp_path: Path) -> None:
         "next",
         "actions",
     }
+
+
+@pytest.mark.parametrize(("rate", "told"), [(None, True), (0.5, False)])
+def test_the_concurrency_of_an_open_loop_makes_no_curve(
+    tmp_path: Path, rate: float | None, told: bool
+) -> None:
+    """It is a cap on what may be open at once, so waiting beyond max-num-seqs is not its doing."""
+    study = Study({"base": {"--max-num-seqs": 2}})
+    for name, concurrency, ttft in (("c2", 2, 0.9), ("c4", 4, 50.0)):
+        data = run_record([request(i, ttft=ttft) for i in range(4)])
+        data["run"].update(rate=rate, arrivals="poisson" if rate else None)
+        study.add(name, None, data=data, concurrency=concurrency)
+    found = anomalies.find(study.plan, study.tables(tmp_path))
+    codes = {item["code"] for item in found}
+    assert ("queueing_beyond_max_num_seqs" in codes) is told

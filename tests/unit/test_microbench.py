@@ -26,13 +26,8 @@ GOOD = [
 ]
 
 
-def messages_text(body: bytes) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(body)["messages"]
-    return found
-
-
 def test_shipped_scenarios_are_what_they_promise() -> None:
-    assert scenario.shipped() == ["short", "tool"]
+    assert sorted(path.stem for path in (CARGO / "scenarios").iterdir()) == list(scenario.SHIPPED)
     short, tool = scenario.load("short"), scenario.load("tool")
     assert short["tools"] is None
     names = [entry["function"]["name"] for entry in tool["tools"]]
@@ -47,37 +42,6 @@ def test_shipped_scenarios_are_what_they_promise() -> None:
     assert 2100 <= characters / 4 <= 2300
 
 
-def test_the_salt_opens_the_prompt_and_has_one_length() -> None:
-    short = scenario.load("short")
-    bodies = [scenario.request_body(short, "m", 8, seed) for seed in ("1", "2", "1", "run-" * 50)]
-    first = [messages_text(body)[0] for body in bodies]
-    assert [message["role"] for message in first] == ["system"] * 4
-    assert first[0] == first[2] != first[1]
-    assert len({len(message["content"]) for message in first}) == 1
-    assert messages_text(bodies[0])[1:] == short["messages"]
-    assert messages_text(scenario.request_body(short, "m", 8, None)) == short["messages"]
-
-
-def test_the_salt_goes_before_a_system_message_of_the_scenario() -> None:
-    message = {"role": "system", "content": "Be brief."}
-    own = {"name": "x", "messages": [message]}
-    found = messages_text(scenario.request_body(own, "m", 8, "1"))
-    assert len(found) == 1
-    assert found[0]["content"] == scenario.salt("1") + "\nBe brief."
-    assert message["content"] == "Be brief."
-
-
-def test_keys_of_the_body() -> None:
-    tool = {**scenario.load("tool"), "tool_choice": "none", "chat_template_kwargs": {"a": False}}
-    body = json.loads(scenario.request_body(tool, "m", 8, "1", ignore_eos=False))
-    assert len(body["tools"]) == 29
-    assert body["tool_choice"] == "none"
-    assert body["chat_template_kwargs"] == {"a": False}
-    assert "ignore_eos" not in body
-    body = json.loads(scenario.request_body(scenario.load("short"), "m", 8, "1"))
-    assert not {"tools", "tool_choice", "chat_template_kwargs"} & set(body)
-
-
 @pytest.mark.parametrize(
     ("content", "part"),
     [
@@ -87,6 +51,9 @@ def test_keys_of_the_body() -> None:
         ('{"messages": [{"content": "a"}]}', "messages[0]"),
         ('{"messages": [{"role": "user"}], "tools": {}}', "tools"),
         ('{"messages": [{"role": "user"}], "mesages": 1}', "'mesages'"),
+        ('{"prompt_tokens": 0}', "prompt_tokens"),
+        ('{"prompt_tokens": true}', "prompt_tokens"),
+        ('{"prompt_tokens": 9, "messages": [{"role": "user"}]}', "exclude each other"),
     ],
 )
 def test_a_scenario_that_cannot_be_used(content: str, part: str, tmp_path: Path) -> None:
@@ -116,6 +83,13 @@ BAD_LINES = [
     (["--http=curl"], "invalid choice"),
     (["--source=guessed"], "invalid choice"),
     (["--out=/no/such/folder/f.json"], "no folder"),
+    (["--rate=0"], "at least"),
+    (["--arrivals=constant"], "--arrivals needs --rate"),
+    (["--arrivals=gamma", "--rate=1"], "invalid choice"),
+    (["--min-tokens=9"], "--min-tokens is more than --max-tokens"),
+    (["--cache=warm"], "needs --warmup"),
+    (["--prompt-tokens=9"], "exclude each other"),
+    (["--processes=0"], "at least 1"),
 ]
 
 
@@ -133,6 +107,13 @@ def test_bad_arguments_end_with_2_and_say_why(
     assert part in said
     assert "secret" not in said
     assert not list(tmp_path.iterdir())
+
+
+def test_what_is_missing_is_named(capsys: Any) -> None:
+    with pytest.raises(SystemExit):
+        decode_microbench.main(["--model=m"])
+    said = capsys.readouterr().err
+    assert "--base-url, --concurrency, --requests, --max-tokens, --out, --scenario" in said
 
 
 def test_httpx_missing_is_said_clearly(monkeypatch: Any, tmp_path: Path, capsys: Any) -> None:

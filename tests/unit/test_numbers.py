@@ -39,6 +39,21 @@ def test_tables_print_these_digits(metric: str, value: float, printed: str) -> N
     assert numbers.show(metric, value) == printed
 
 
+@pytest.mark.parametrize(
+    ("value_s", "printed"),
+    [
+        (0.0000631, "0.063 ms"),
+        (0.0011, "1.10 ms"),
+        (0.11532, "115.3 ms"),
+        (4.4, "4400.0 ms"),
+        (0.0, "0.000 ms"),
+        (None, numbers.DASH),
+    ],
+)
+def test_short_times_are_milliseconds(value_s: float | None, printed: str) -> None:
+    assert numbers.milliseconds(value_s) == printed
+
+
 @pytest.mark.parametrize("value", [None, math.nan])
 @pytest.mark.parametrize("metric", ["ttft_s_p90", "success_rate", "completion_tokens", "power_w"])
 def test_unknown_is_a_dash_and_never_zero(metric: str, value: float | None) -> None:
@@ -92,6 +107,7 @@ def test_targets_print_as_they_were_written() -> None:
 def test_metric_names_come_apart() -> None:
     assert numbers.split("adj_ttft_s_p90") == (True, "ttft_s", "p90")
     assert numbers.split("ttft_p90_s") == (False, "ttft_s", "p90")
+    assert numbers.split("server_itl_p99_s") == (False, "server_itl_s", "p99")
     assert numbers.split("util_pct_mean_all") == (False, "util_pct", "mean_all")
     assert numbers.split("output_tps_total") == (False, "output_tps_total", None)
     assert numbers.split("decode_rate_median") == (False, "decode_rate", "median")

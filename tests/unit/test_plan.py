@@ -158,6 +158,11 @@ def test_digests_of_today() -> None:
     """A change here measures everything anew: only with a higher DIGEST_RECIPE."""
     made = expand(small())
     assert [la["server"] for la in made["launches"]] == ["b94c73d2468349bd", "6892240f370891f6"]
+    assert made["launches"][0]["runs"] == [
+        "933431357efc7962",
+        "1049c7573ffe59b0",
+        "57ff1a35c119fb19",
+    ]
     assert digest.canonical({"b": 1, "a": "é"}) == '{"a":"é","b":1}'
 
 

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_study import Study, request, run_record
 
-from decodelab import records, stats, tables
-from decodelab.columns import COLUMNS
+from decodelab import findings, instrument, records, stats, tables
+from decodelab.columns import CLIENT, COLUMNS, DECLARED, SECOND
 
 ROOT = Path(__file__).parents[2]
 
@@ -83,6 +83,12 @@ def test_validity_of_a_run(
     assert code in row["reasons"].split(";")
 
 
+def kernel(late: float, merged: int) -> dict[str, object]:
+    """1,000 reads with kernel stamps, so many of them with several output events."""
+    client: dict[str, object] = {"stamp_source": "kernel", "loop_late_max_s": late}
+    return {**client, "reads": 1000, "coalesced_reads": merged}
+
+
 @pytest.mark.parametrize(
     ("client", "late"),
     [
@@ -94,10 +100,200 @@ def test_validity_of_a_run(
         ({"stamp_source": "user", "loop_late_max_s": 0.5}, True),
         ({"stamp_source": "user", "loop_late_max_s": 0.001}, False),
         ({}, False),
+        *((kernel(late=0.06, merged=n), late) for n, late in ((0, False), (50, False), (51, True))),
+        (kernel(late=0.05, merged=1000), False),  # the loop kept up: the server sent them together
+        (kernel(late=0.0501, merged=1000), True),
+        ({**kernel(late=0.06, merged=0), "reads": None}, False),
+        ({**kernel(late=0.0, merged=100), "lag_p99_s": 0.06}, True),  # late reads, loop on time
+        ({**kernel(late=0.0, merged=10), "lag_p99_s": 0.06}, False),
+        ({**kernel(late=0.06, merged=0), "stamp_source": "user"}, True),
+        ({**kernel(late=0.05, merged=1000), "stamp_source": "user"}, False),
     ],
 )
 def test_late_stamps(client: dict[str, object], late: bool) -> None:
     assert records.stamps_late(client) is late
+
+
+def test_a_late_loop_is_invalid_with_that_reason_or_not_at_all(tmp_path: Path) -> None:
+    study = Study()
+    for name, client in (
+        ("kept", kernel(late=0.2, merged=10)),
+        ("merged", kernel(late=0.2, merged=100)),
+        ("user", {**kernel(late=0.2, merged=0), "stamp_source": "user"}),
+    ):
+        study.add(name, None, data=run_record([request()], client=client))
+    rows = study.tables(tmp_path).runs
+    found = {name: (row["validity"], row["reasons"]) for name, row in rows.items()}
+    late = ("invalid", "stamps_late")
+    assert found == {"kept": ("valid", ""), "merged": late, "user": late}
+    assert rows["merged"]["coalesced_share"] == pytest.approx(0.1)
+
+
+THOUGHT = {"t_s": [0.5, 0.6], "kind": ["reasoning", "content"], "tokens": [1, 1]}
+COLD = {"cache": "cold"}
+WARM = {"cache": "warm"}
+OFF = {"chat_template_kwargs": {"enable_thinking": False, "thinking": False}}
+SIZED = {"prompt_sizing": {"asked": 1000, "tokens": 1000, "by": "tokenize"}}
+OPEN = {"rate": 10.0}
+AS_DECLARED = ""
+
+
+@pytest.mark.parametrize(
+    ("run", "client", "change", "codes"),
+    [
+        (COLD, {}, {"cached_tokens": 0}, AS_DECLARED),
+        (COLD, {}, {"cached_tokens": 16}, "cached_tokens_not_as_declared"),
+        (COLD, {}, {"cached_tokens": None}, AS_DECLARED),
+        (WARM, {}, {"cached_tokens": 0}, "cached_tokens_not_as_declared"),
+        (WARM, {}, {"cached_tokens": 19}, "cached_tokens_not_as_declared"),
+        (WARM, {}, {"cached_tokens": 20}, AS_DECLARED),  # of 40
+        (WARM, {}, {"cached_tokens": None}, AS_DECLARED),
+        ({"cache": "as_is"}, {}, {"cached_tokens": 39}, AS_DECLARED),
+        ({}, {}, {"cached_tokens": 39}, AS_DECLARED),
+        (OFF, {}, {"events": THOUGHT}, "thinking_not_as_declared"),
+        (OFF, {}, {"reasoning_tokens": 5}, "thinking_not_as_declared"),
+        (OFF, {}, {"reasoning_tokens": 0}, AS_DECLARED),
+        ({"chat_template_kwargs": {"enable_thinking": True}}, {}, {"events": THOUGHT}, AS_DECLARED),
+        ({"chat_template_kwargs": {}}, {}, {"events": THOUGHT}, AS_DECLARED),
+        (SIZED, {}, {"prompt_tokens": 1020}, AS_DECLARED),
+        (SIZED, {}, {"prompt_tokens": 1021}, "prompt_not_as_sized"),
+        (SIZED, {}, {"prompt_tokens": 979}, "prompt_not_as_sized"),
+        (SIZED, {}, {"prompt_tokens": None}, AS_DECLARED),
+        (OPEN, {"schedule_late_p99_s": 0.010}, {}, AS_DECLARED),
+        (OPEN, {"schedule_late_p99_s": 0.011}, {}, "schedule_not_kept"),
+        ({"rate": 100.0}, {"schedule_late_p99_s": 0.005}, {}, AS_DECLARED),  # half the mean gap
+        ({"rate": 100.0}, {"schedule_late_p99_s": 0.006}, {}, "schedule_not_kept"),
+        ({"rate": None}, {"schedule_late_p99_s": 9.0}, {}, AS_DECLARED),
+        ({}, {}, {"completion_tokens": None}, "usage_missing"),
+    ],
+)
+def test_a_run_is_held_to_what_its_workload_declared(
+    tmp_path: Path,
+    run: dict[str, object],
+    client: dict[str, object],
+    change: dict[str, object],
+    codes: str,
+) -> None:
+    other = {**request(1), "cached_tokens": 20 if run is WARM else 0}
+    if run is SIZED:
+        other["prompt_tokens"] = 1000
+    data = run_record([{**request(), **change}, other])
+    data["run"].update(run)
+    data["client"].update(client)
+    study = Study()
+    study.add("r", None, data=data)
+    row = one(study, tmp_path)
+    assert row["reasons"] == codes
+    assert row["validity"] == ("suspect" if codes else "valid")
+
+
+def test_only_counted_successes_are_held_to_the_cache(tmp_path: Path) -> None:
+    warm_up = {**request(0), "warmup": True, "cached_tokens": 0}
+    lost = {**request(1), "outcome": "timeout", "cached_tokens": 0, "completion_tokens": None}
+    data = run_record([warm_up, lost, {**request(2), "cached_tokens": 32}], planned=2)
+    data["run"]["cache"] = "warm"
+    study = Study()
+    study.add("r", None, data=data)
+    assert one(study, tmp_path)["reasons"] == ""
+
+
+def test_what_gaps_are_made_of() -> None:
+    def events(*tokens: int | None) -> dict[str, object]:
+        kinds = ["role", *["content"] * len(tokens)]
+        return {"t_s": list(range(len(kinds))), "kind": kinds, "tokens": [None, *tokens]}
+
+    first, second = {"events": events(1, 1, 4, None)}, {"events": events(None, 1)}
+    assert instrument.gaps([first, second]) == [1, 1, 1, 1]
+    assert instrument.gap_shares([first, second]) == {
+        "itl_counted_share": 0.75,
+        "itl_single_share": 0.5,
+    }
+    assert instrument.multi_token_share([first, second]) == pytest.approx(1 / 3)
+    unknown = instrument.gap_shares([{"events": events(None, None)}])
+    assert unknown == {"itl_counted_share": 0.0, "itl_single_share": None}
+    nothing = instrument.gap_shares([{"events": events(1)}, {"events": None}])
+    assert set(nothing.values()) == {None}
+
+
+def test_the_client_and_its_schedule_have_columns(tmp_path: Path) -> None:
+    sent = {**request(), "t_due_s": 0.0, "late_s": 0.002}
+    data = run_record([sent])
+    data["run"].update(rate=4.0, arrivals="poisson", cache="cold", http="epoll", **SIZED)
+    data["client"] = {
+        "digest": "1234567890123456",  # hex digits that read as a number are still a name
+        "stamp_source": "kernel",
+        "cpu_share": 0.125,
+        "lag_p99_s": 0.0001,
+        "reads": 200,
+        "coalesced_reads": 4,
+        "concurrency_mean": 1.5,
+        "concurrency_max": 3,
+        "schedule_late_p99_s": 0.002,
+        "schedule_late_max_s": 0.003,
+    }
+    study = Study()
+    study.add("r", None, data=data)
+    (tmp_path / "plan.json").write_text(json.dumps(study.plan))
+    folder, out = study.write(tmp_path / "runs"), tmp_path / "tables"
+    given = ["--plan", str(tmp_path / "plan.json"), "--runs", str(folder), "--out", str(out)]
+    assert aggregate.main(given) == 0
+    found = tables.load(out)
+    row = found.runs["r"]
+    assert {name: row[name] for name in ("rate", "arrivals", "cache", "http")} == {
+        "rate": 4.0,
+        "arrivals": "poisson",
+        "cache": "cold",
+        "http": "epoll",
+    }
+    assert (row["client_digest"], row["stamp_source"]) == ("1234567890123456", "kernel")
+    assert (row["cpu_share"], row["client_lag_p99_s"], row["coalesced_share"]) == (
+        0.125,
+        1e-4,
+        0.02,
+    )
+    assert (row["concurrency_mean"], row["concurrency_max"]) == (1.5, 3)
+    assert (row["schedule_late_p99_s"], row["schedule_late_max_s"]) == (0.002, 0.003)
+    assert (row["prompt_asked_tokens"], row["prompt_sized_by"]) == (1000, "tokenize")
+    assert (row["prompt_least_tokens"], row["prompt_most_tokens"]) == (40, 40)
+    assert [(r["t_due_s"], r["late_s"]) for r in found.requests["r"]] == [(0.0, 0.002)]
+    assert {n for n in tables.TEXT if n in COLUMNS["runs"]} <= findings.TEXT_COLUMNS
+
+
+def test_an_older_record_says_nothing_of_its_client(tmp_path: Path) -> None:
+    data = run_record([request()], client={"cpu_s": 1.0, "wall_s": 8.0})
+    study = Study()
+    study.add("r", None, data=data)
+    row = one(study, tmp_path)
+    assert row["cpu_share"] == 0.125 and row["validity"] == "valid"
+    silent = {*DECLARED, *CLIENT, *SECOND} - {"cpu_share", "prompt_least_tokens"}
+    assert {row[name] for name in silent - {"prompt_most_tokens"}} == {None}
+
+
+def test_the_cross_check_has_columns_and_never_spoils_the_run(tmp_path: Path) -> None:
+    study = Study()
+    for name in ("checked", "refused", "torn", "alone"):
+        study.add(name, [request(rate=10.0)])
+    second = run_record([request(0, rate=9.0), {**request(1), "outcome": "timeout"}])
+    second["run"]["http"] = "httpx"
+    study.files["checked.cross_check.json"] = second
+    study.files["refused.cross_check.json"] = {"problem": "no record came"}
+    study.files["torn.cross_check.json"] = {"schema": "something/1"}
+    for name in ("checked", "refused", "torn"):
+        study.index["runs"][name]["cross_check"] = f"{name}.cross_check.json"
+    rows = study.tables(tmp_path).runs
+    checked = rows["checked"]
+    assert (checked["cross_http"], checked["cross_n_ok"], checked["cross_n_attempted"]) == (
+        "httpx",
+        1,
+        2,
+    )
+    assert checked["cross_decode_rate_median"] == pytest.approx(9.0)
+    assert checked["decode_rate_median"] == pytest.approx(10.0)
+    assert checked["cross_ttft_s_p50"] == pytest.approx(0.5) and checked["cross_itl_s_p50"] is None
+    assert rows["refused"]["cross_problem"] == "no record came"
+    assert rows["torn"]["cross_problem"] == "torn.cross_check.json is no run record"
+    assert {rows["alone"][name] for name in SECOND} == {None}
+    assert {row["validity"] for row in rows.values()} == {"valid"}
 
 
 def test_percentiles_are_over_successes_and_their_twins_count_failures(tmp_path: Path) -> None:

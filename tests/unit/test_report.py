@@ -19,7 +19,8 @@ import write_report
 import yaml
 from markdown_it import MarkdownIt
 
-from decodelab import figures, findings, numbers, report, report_verdicts, words
+from decodelab import figures, findings, numbers, reasons, report, report_verdicts, words
+from decodelab.columns import CLIENT, DECLARED, SECOND, SERVER
 from decodelab.findings import Findings, UnreadableInput
 from decodelab.study import open_study
 from decodelab.vocabulary import VERDICTS
@@ -511,6 +512,144 @@ def test_starts_without_runs_have_a_source(study: Path) -> None:
     assert "**SIMULATED**" in text and "NO DATA" not in text and "**NO FIGURES**" in text
 
 
+def test_what_a_workload_declares_stands_in_its_set_up(study: Path) -> None:
+    def declare(data: Any) -> None:
+        run = next(r for r in data["runs"] if r["name"].endswith("_monitor"))
+        run["run"] = "d1"
+        data["points"] = {"d1": {"rate": 2.5, "arrivals": "constant", "cache": "cold"}}
+
+    assert "open loop" not in write(load(study), "en")
+    change_json(study / "plan.json", declare)
+    own = section(write(load(study), "en"), "### 5. Hardware utilisation")
+    said = ", open loop at 2.5 requests/s (`constant`), where the concurrency is a cap"
+    assert f"{said}, cache `cold`; variants:" in own
+    own = section(write(load(study)), "### 5. ")
+    assert "，开环 2.5 请求/s（`constant`），并发为上限，cache `cold`；变体：" in own
+
+
+# the measuring instrument -------------------------------------------------------------------------
+
+ANNEX_G = "### Annex G: the measuring instrument"
+INSTRUMENT = (*DECLARED, *CLIENT, *SERVER, *SECOND, "itl_s_p50")
+
+
+def floors(study: Path, *given: dict[str, Any] | None) -> None:
+    """The starts of the index carry these floors, and nothing else is known of the instrument."""
+
+    def change(data: Any) -> None:
+        start = {"variant": "noparser", "start_id": "s", "status": "stopped"}
+        data["starts"] = [{**start, "start_json": {"client_floor": floor}} for floor in given]
+
+    change_json(study / "runs" / "decode_runs.json", change)
+    change_table(study / "tables" / "runs.csv", lambda rows: without(rows, *INSTRUMENT))
+
+
+def test_without_any_word_of_the_instrument_there_is_no_annex(study: Path) -> None:
+    floors(study, None)
+    for language, heading in (("en", "Annex G"), ("zh", "附录 G")):
+        assert heading not in write(load(study), language)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "title"),
+    [
+        ("stamp_source", "user", "The load client in each run"),
+        ("itl_s_p50", "0.1", "Gaps between output events"),
+        ("rate", "5", "Open loop, schedule"),
+        ("prompt_asked_tokens", "100", "Synthetic prompts"),
+        ("cache", "cold", "Prefix cache, declared"),
+        ("cross_n_attempted", "3", "through a second client"),
+        ("server_preemptions", "1", "What the server itself counted"),
+        ("queue_s", "0.5", "Times that the server itself measured"),
+    ],
+)
+def test_a_table_is_there_for_the_one_run_that_has_something_for_it(
+    study: Path, column: str, value: str, title: str
+) -> None:
+    floors(study)
+
+    def one(rows: Rows) -> Rows:
+        rows[1][column] = value
+        return rows
+
+    change_table(study / "tables" / "runs.csv", one)
+    own = section(write(load(study), "en"), ANNEX_G)
+    assert own.count(":\n\n|") == 1 and title in own
+    names = [line.split("|")[1] for line in own.splitlines() if line.startswith("| `")]
+    assert names == [f" `{list(load(study).runs)[1]}` "]
+
+
+def test_a_cache_as_it_is_declares_nothing(study: Path) -> None:
+    floors(study)
+
+    def as_is(rows: Rows) -> Rows:
+        return [{**row, "cache": "as_is"} for row in rows]
+
+    change_table(study / "tables" / "runs.csv", as_is)
+    assert ANNEX_G not in write(load(study), "en")
+
+
+def test_a_column_that_no_run_has_is_hidden(study: Path) -> None:
+    def user(rows: Rows) -> Rows:
+        return [{**row, "client_lag_p99_s": ""} for row in rows]
+
+    assert "| loop late P99 / max | lag P99 |" in write(load(), "en")
+    change_table(study / "tables" / "runs.csv", user)
+    own = section(write(load(study), "en"), ANNEX_G)
+    assert "| loop late P99 / max | reads with several output events |" in own
+
+
+FLOOR = {"streams": 32, "rate_hz": 50.0, "lag_p99_s": 6.3e-5, "client": {"digest": "aa"}}
+
+
+def test_the_floor_is_printed_once_a_host_and_client(study: Path) -> None:
+    other = {**FLOOR, "client": {"digest": "bb"}, "lag_p99_s": 7e-5}
+    floors(study, FLOOR, None, FLOOR, other, FLOOR)
+    own = section(write(load(study), "en"), ANNEX_G)
+    assert own.count("| `aa` | 32 × 50/s | — / 0.063 ms / — |") == 1
+    assert own.count("| `bb` | 32 × 50/s | — / 0.070 ms / — |") == 1
+    assert "could not be measured" not in own
+
+
+def test_a_floor_that_was_not_measured_is_a_line_and_no_table(study: Path) -> None:
+    floors(study, {"problem": "no <port> | is free"}, {"problem": "no <port> | is free"})
+    own = section(write(load(study), "en"), ANNEX_G)
+    assert own.count("could not be measured: `no <port> | is free`") == 1
+    assert "|---" not in own
+
+
+def test_a_cross_check_says_how_far_two_clients_are_apart(study: Path) -> None:
+    own = section(write(load(), "en"), ANNEX_G)
+    assert "|  | `httpx` | 0.91s | 8.66 tok/s | 115.4 ms | 256 | 2 / 3 (timeout 1) |" in own
+    assert "|  | difference | +1.0% | −0.1% | +0.2% | −33.3% |  |" in own
+
+    def failed(rows: Rows) -> Rows:
+        rows = without(rows, *SECOND)
+        rows[0]["cross_problem"] = "it timed out"
+        return rows
+
+    change_table(study / "tables" / "runs.csv", failed)
+    own = section(write(load(study), "en"), ANNEX_G)
+    assert "no cross-check: `it timed out`" in own and "difference" not in own
+    assert "through a second client, right after:\n\n`decode_full" in own  # no table without rows
+
+
+def test_what_a_run_broke_of_its_declaration_is_said_in_words(study: Path) -> None:
+    codes = "cached_tokens_not_as_declared;thinking_not_as_declared;prompt_not_as_sized"
+    codes += ";schedule_not_kept;usage_missing"
+
+    def suspect(rows: Rows) -> Rows:
+        rows[0].update(validity="suspect", reasons=codes)
+        return rows
+
+    change_table(study / "tables" / "runs.csv", suspect)
+    for language, place in zip(words.LANGUAGES, (0, 1), strict=True):
+        text, say = write(load(study), language), words.load(language)
+        for code in codes.split(";"):
+            assert say.say(f"reason.{code}") in text and f"`{code}`" not in text
+            assert code in reasons.TEXTS and reasons.TEXTS[code][place]
+
+
 # the report of 2026-07-14 -------------------------------------------------------------------------
 
 
@@ -563,3 +702,7 @@ def test_the_replay_says_that_it_is_reconstructed(replayed: str) -> None:
     assert "> **RECONSTRUCTED（重建）**" in replayed
     assert "MEASURED" not in replayed and "SIMULATED" not in replayed
     assert "日期：2026-07-14" in replayed
+
+
+def test_the_replay_has_no_annex_on_a_client_that_left_no_record(replayed: str) -> None:
+    assert "附录 F" in replayed and "附录 G" not in replayed

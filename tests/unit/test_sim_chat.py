@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
+from cargo import scenario
+from cargo.deltas import Meaning
+from cargo.sse import EventSplitter
 from sim import startup
-from sim.chat import Chat, render_prompt
+from sim.chat import Chat, render_prompt, tokenized
+from sim.engine import BLOCK
 
 ASK = [{"role": "user", "content": "hello"}]
 
@@ -63,12 +68,12 @@ def test_reasoning_goes_to_its_field_only_with_the_parser():
     body = {"max_tokens": 600, "ignore_eos": True, "stream": True}
     plain, parsed = chat(body), chat(body, "--reasoning-parser", "qwen3")
     assert {k for d in deltas(stream(plain, *[1] * 600))[1:] for k in d} == {"content"}
-    assert "completion_tokens_details" not in plain.usage()
+    assert "completion_tokens_details" not in plain.usage(plain.sent)
     ds = deltas(stream(parsed, *[1] * 600))[1:]
     kinds = [next(iter(d)) for d in ds]
     assert kinds == ["reasoning_content"] * 512 + ["content"] * 87  # </think> gives no event
-    assert parsed.usage()["completion_tokens_details"] == {"reasoning_tokens": 512}
-    assert parsed.usage()["completion_tokens"] == 600
+    assert parsed.usage(parsed.sent)["completion_tokens_details"] == {"reasoning_tokens": 512}
+    assert parsed.usage(parsed.sent)["completion_tokens"] == 600
     assert "</think>" in json.dumps(whole(chat(body)))
 
 
@@ -97,6 +102,12 @@ def test_bursts_are_one_event_a_token():
         ({"max_tokens": 673}, 673, "stop"),
         ({"max_tokens": None}, 673, "stop"),
         ({}, 673, "stop"),
+        ({"min_tokens": 700}, 700, "stop"),
+        ({"min_tokens": 700, "max_tokens": 800}, 700, "stop"),
+        ({"min_tokens": 800, "max_tokens": 800}, 800, "stop"),
+        ({"min_tokens": 10}, 673, "stop"),
+        ({"chat_template_kwargs": {"enable_thinking": False}}, 160, "stop"),
+        ({"chat_template_kwargs": {"enable_thinking": False}, "max_tokens": 9}, 9, "length"),
     ],
 )
 def test_ends(body: dict, tokens: int, reason: str):
@@ -130,8 +141,111 @@ def test_tools_count_in_the_prompt_after_the_system_text():
         ({"messages": None}, "not iterable"),
         ({"messages": [{"role": "user"}]}, "content"),
         ({"max_tokens": "many"}, "not supported between"),
+        ({"min_tokens": 9, "max_tokens": 8}, "min_tokens must be less than or equal to max_tok"),
     ],
 )
 def test_a_request_that_cannot_be_served_says_why(body: dict, words: str):
     with pytest.raises((ValueError, LookupError, TypeError), match=words):
         chat(body)
+
+
+def meaning(events: list) -> Meaning:
+    """What the load client reads in these events."""
+    found, splitter = Meaning(), EventSplitter()
+    for event in splitter.feed(b"".join(events)):
+        found.take(event)
+    return found
+
+
+@pytest.mark.parametrize("name", ["enable_thinking", "thinking"])
+def test_thinking_can_be_turned_off_and_on(name: str):
+    body = {"max_tokens": 600, "ignore_eos": True, "stream": True}
+    for argv in ((), ("--reasoning-parser", "qwen3")):
+        default = chat(body, *argv)
+        off, on = (chat({**body, "chat_template_kwargs": {name: v}}, *argv) for v in (False, True))
+        assert on.prompt_tokens == default.prompt_tokens < off.prompt_tokens
+        texts = [json.dumps(deltas(stream(c, *[1] * 600))) for c in (off, on, default)]
+        assert texts[1] == texts[2]
+        assert ("reasoning_content" in texts[1]) == bool(argv)
+        assert "reasoning_content" not in texts[0] and "</think>" not in texts[0]
+        assert off.usage(600).get("completion_tokens_details") == (
+            {"reasoning_tokens": 0} if argv else None
+        )
+
+
+STREAM = {"max_tokens": 520, "ignore_eos": True, "stream": True}
+
+
+@pytest.mark.parametrize("bursts", [[1] * 520, [1] * 3 + [4] * 129 + [1]])
+@pytest.mark.parametrize("argv", [(), ("--multi-step-stream-outputs", "false")])
+@pytest.mark.parametrize("way", ["usage", "ids", "both"])
+def test_every_events_tokens_are_told_where_asked(bursts: list, argv: tuple, way: str):
+    """</think>, the 513th token, is no text: the next event's usage holds it, or its own ids do."""
+    body: dict = {**STREAM, "stream_options": {"include_usage": True}}
+    if way != "ids":
+        body["stream_options"]["continuous_usage_stats"] = True
+    if way != "usage":
+        body["return_token_ids"] = True
+    c = chat(body, "--reasoning-parser", "qwen3", *argv)
+    raw = [event for n in bursts for event in c.events(n)]
+    found = meaning(raw)
+    counts = [n for n in found.tokens if n]
+    events = bursts if argv else [1] * 520
+    if way == "usage" and len(events) == 520:
+        events = [1] * 512 + [2] + [1] * 6
+    assert counts == events
+    assert found.n_first_delta == 1
+    chunks = [json.loads(event[6:]) for event in raw[:-1]]
+    if way != "ids":
+        assert all("usage" in chunk for chunk in chunks)
+        assert chunks[0]["usage"]["completion_tokens"] == 0
+    if way != "usage":
+        assert len(chunks[0]["prompt_token_ids"]) == c.prompt_tokens
+        assert all("token_ids" in chunk["choices"][0] for chunk in chunks[1:-1])
+
+
+def test_nothing_of_that_comes_unasked():
+    for options in ({}, {"continuous_usage_stats": True}, {"include_usage": True}):
+        c = chat({**STREAM, "stream_options": options})
+        text = b"".join(event for _ in range(520) for event in c.events(1))
+        assert b"token_ids" not in text
+        assert text.count(b'"usage"') == bool(options.get("include_usage"))
+
+
+def test_tokenize_counts_what_usage_reports():
+    tools = [{"type": "function", "function": {"name": "f", "description": "汉" * 99}}]
+    system = {"role": "system", "content": "Run 1."}
+    for messages in (ASK, [system, *ASK]):
+        for more in (
+            {},
+            {"tools": tools},
+            {"chat_template_kwargs": {"enable_thinking": False}},
+            {"tools": tools, "chat_template_kwargs": {"thinking": False}},
+        ):
+            body = {"messages": messages, **more}
+            asked = {"model": "m", "add_generation_prompt": True, **body}
+            answer = tokenized(json.dumps(asked).encode(), config())
+            assert answer["count"] == whole(chat(body))["usage"]["prompt_tokens"]
+            assert len(answer["tokens"]) == answer["count"]
+            assert answer["max_model_len"] == 4096
+    assert tokenized(b'{"prompt": "123456789"}', config())["count"] == 3
+    with pytest.raises(ValueError, match="does not exist"):
+        tokenized(b'{"model": "other", "messages": []}', config())
+
+
+def test_another_salt_shares_no_block_of_the_prompt():
+    tools = scenario.load("tool")["tools"]
+    asked = [{"role": "user", "content": "word " * 4000}]
+
+    def prefixes(seed: str, more: dict) -> list:
+        messages = scenario.salted(asked, scenario.salt(seed))
+        return Chat(
+            json.dumps({"model": "m", "max_tokens": 1, "messages": messages, **more}).encode(),
+            SimpleNamespace(**{**vars(config()), "max_model_len": 10**6}),
+        ).prefixes
+
+    for more in ({}, {"tools": tools}):
+        one, other = prefixes("1", more), prefixes("2", more)
+        assert len(one) == len(other) > 5000 // BLOCK
+        assert one == prefixes("1", more)
+        assert not set(one) & set(other)

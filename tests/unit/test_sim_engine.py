@@ -117,6 +117,16 @@ def test_prefix_cache_hits_whole_blocks_but_never_the_last_token():
     assert again.first_s - again.admitted_s < first.first_s - first.admitted_s
 
 
+def test_a_block_is_cached_only_behind_the_same_beginning():
+    e = engine()
+    same = "s" * 64
+    run(e, request(4, "a" * 64 + same * 3), request(4, "b" * 64 + same * 3))
+    run(e, seq := request(4, "c" * 64 + same * 3))
+    assert seq.cached == 0, "equal blocks, but behind another first one"
+    run(e, seq := request(4, "a" * 64 + same + "d" * 64))
+    assert seq.cached == 32
+
+
 def test_prefix_cache_off():
     e = engine(enable_prefix_caching=False)
     seqs = [request(4), request(4)]
