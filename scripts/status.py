@@ -165,6 +165,7 @@ def _doing(events: list[dict[str, Any]]) -> tuple[str, float]:
     """What the events say goes on, and since when on the host's clock."""
     words = {
         "lock_wait": "waits for the host",
+        "calibrating": "measures the load client's own floor",
         "start_begin": "server starts",
         "ready": "server is ready",
         "stop_begin": "server stops",

@@ -47,7 +47,9 @@ _TERMINAL = re.compile(
 class _Stream:
     """An exchange that is open: its socket and how far it has come."""
 
-    __slots__ = ("connecting", "deadline_ns", "exchange", "lingering", "response", "sock", "unsent")
+    __slots__ = (
+        "connecting", "deadline_ns", "exchange", "filled", "lingering", "response", "sock", "unsent",
+    )  # fmt: skip
 
     def __init__(self, exchange: Exchange, sock: socket.socket, request: bytes) -> None:
         self.exchange = exchange
@@ -57,6 +59,7 @@ class _Stream:
         self.connecting = True
         self.deadline_ns = _FAR_NS  # when to look at the time limits next
         self.lingering = False
+        self.filled = False  # the last read took all it may: the rest had come as well
 
 
 class EpollClient:
@@ -74,6 +77,7 @@ class EpollClient:
         self._checks: List[Tuple[int, Exchange]] = []  # broken connections to look at again
         self._next_deadline_ns = _FAR_NS
         self._gone_ns = _FAR_NS
+        self._looked_ns = time.monotonic_ns()  # what had come by then has been read
         self._stop_signal = False
 
     def interrupt(self) -> None:
@@ -104,13 +108,19 @@ class EpollClient:
         tick_ns = now + _TICK_NS
         offset_ns = now + _OFFSET_NS
         while self._streams or self._checks or self._state.next_due_ns is not None:
-            for fd, _mask in self._epoll.poll(self._patience_s(tick_ns)):
+            # what is not among the ready ones had nothing at this time, if not later: a poll that
+            # comes back empty after the process was put aside has not looked again
+            looking_ns = time.monotonic_ns()
+            for fd, _mask in self._epoll.poll(
+                self._patience_s(tick_ns), self._load.concurrency + 1
+            ):
                 stream = self._streams.get(fd)
                 if stream is not None:
                     if stream.unsent is None:
                         self._read(stream)
                     else:
                         self._write(stream)
+            self._looked_ns = looking_ns
             now = time.monotonic_ns()
             if self._load.due_s is not None:
                 self._fill_slots()
@@ -237,7 +247,9 @@ class EpollClient:
         except wire.WireError as problem:
             self._end(stream, BROKEN, "bad_http", str(problem))
             return
-        exchange.reads.append(Read(now, ancillary[0][2] if ancillary else None, body))
+        since_ns = exchange.reads[-1].since_ns if stream.filled else self._looked_ns
+        stream.filled = len(data) == _READ_SIZE
+        exchange.reads.append(Read(now, ancillary[0][2] if ancillary else None, body, since_ns))
         if exchange.status is None and response.status is not None and response.status >= 200:
             exchange.status = response.status
             exchange.headers = response.headers

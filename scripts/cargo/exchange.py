@@ -31,6 +31,7 @@ class Read(NamedTuple):
     user_ns: int
     ancillary: Optional[bytes]  # the kernel's stamp as recvmsg gave it
     body: bytes
+    since_ns: int = 0  # nothing of it had come at this time
 
 
 class Exchange:

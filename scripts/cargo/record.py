@@ -96,6 +96,10 @@ CLIENT_FIELDS: Dict[str, Field] = {
     "user_stamped_reads": Field("reads", "reads without a usable kernel stamp"),
     "coalesced_reads": Field("reads", "reads that ended more than one output-bearing event"),
     "multi_event_reads": Field("reads", "reads that ended more than one event of any kind"),
+    "output_events": Field("events", "output-bearing events received, warm-up included"),
+    "blurred_events": Field(
+        "events", "of these, with the stamp of a later one that came up to 20 ms or more after them"
+    ),
     "clock_steps": Field("", "steps of the wall clock against the monotonic one in the run"),
     "connect_p50_s": Field("s", "median TCP connect"),
     "connect_max_s": Field("s", "slowest TCP connect"),

@@ -15,6 +15,7 @@ from cargo.exchange import Exchange, RunClock
 from cargo.load import RunState
 
 _POINTS = 500  # of the concurrency over time that are kept
+_BLUR_NS = 20_000_000  # a loop on time looks each 10 ms
 
 
 class Tally:
@@ -24,7 +25,7 @@ class Tally:
         self.ended = "done"
         self.cpu_s = 0.0
         self.clock_steps = 0
-        self.counts = {"reads": 0, "user": 0, "coalesced": 0, "multi": 0}
+        self.counts = dict.fromkeys(("reads", "user", "coalesced", "multi", "output", "blurred"), 0)
         self.tick_late = array("q")
         self.lag = array("q")
         self.connect = array("q")
@@ -59,8 +60,12 @@ class Tally:
         self.counts["reads"] += len(events)
         self.counts["multi"] += sum(1 for n in events if n > 1)
         self.counts["coalesced"] += sum(1 for n in output if n > 1)
-        for read in exchange.reads:
+        self.counts["output"] += sum(output)
+        for read, n in zip(exchange.reads, output):
             stamp = clock.stamp(read)
+            if n > 1 and stamp.t_ns - read.since_ns > _BLUR_NS:
+                # the stamp is the last one's: the others may have come long before
+                self.counts["blurred"] += n - 1
             if stamp.kernel:
                 self.lag.append(read.user_ns - stamp.t_ns)
             else:
@@ -100,6 +105,8 @@ def figures(tally: Tally, wall_s: float, zero_ns: int) -> Dict[str, Any]:
         "user_stamped_reads": counts["user"],
         "coalesced_reads": counts["coalesced"],
         "multi_event_reads": counts["multi"],
+        "output_events": counts["output"],
+        "blurred_events": counts["blurred"],
         "clock_steps": tally.clock_steps,
         "connect_p50_s": _seconds(tally.connect, 50),
         "connect_max_s": _seconds(tally.connect, 100),

@@ -75,9 +75,12 @@ CLIENT = {
     "loop_late_p99_s": Column("s", "P99 lateness of a tick of the client's own loop"),
     "loop_late_max_s": Column("s", "largest such lateness"),
     "coalesced_share": Column("share", "reads that ended more than one output delta"),
+    "blurred_share": Column(
+        "share", "output deltas that a late read merged with a later one, whose time they bear"
+    ),
     "concurrency_mean": Column("requests", "mean number of requests open at once"),
     "concurrency_max": Column("requests", "largest number of requests open at once"),
-    "schedule_late_p99_s": Column("s", "P99 of sent minus due; empty: a closed loop"),
+    "schedule_late_p99_s": Column("s", "P99 of begun minus due; empty: a closed loop"),
     "schedule_late_max_s": Column("s", "largest such lateness; empty: a closed loop"),
     "itl_counted_share": Column(
         "share", "gaps between output deltas whose later delta has a known token count"

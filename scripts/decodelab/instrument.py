@@ -49,6 +49,7 @@ def client(run: records.Run) -> Row:
         "cpu_share": cpu if cpu is not None else _share(said, "cpu_s", "wall_s"),
         "client_lag_p99_s": number(said, "lag_p99_s"),
         "coalesced_share": _share(said, "coalesced_reads", "reads"),
+        "blurred_share": _share(said, "blurred_events", "output_events"),
         **{name: number(said, name) for name in _AS_SAID},
         **gap_shares(run.ok),
     }

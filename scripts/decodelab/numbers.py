@@ -56,6 +56,7 @@ _KINDS = {
     "server_cache_hit": "share",
     "cpu_share": "share",
     "coalesced_share": "share",
+    "blurred_share": "share",
     "itl_counted_share": "share",
     "itl_single_share": "share",
     "multi_token_share": "share",

@@ -23,7 +23,7 @@ LATE_S = 0.05  # a client later than this at its own clock blurs gaps of a usual
 MANY_TOKENS = 1.5
 STALL_S = 0.5  # a client that stood still for so long
 STALL_SHARE = 0.05  # ... and for more than this share of the run
-COALESCED_SHARE = 0.05  # of reads that ended several output events
+COALESCED_SHARE = 0.05  # of output events that late reads merged
 
 # Which times a figure needs; where they are known the figure is worked out, even to None.
 _NEEDS = {
@@ -193,8 +193,12 @@ def judge_validity(run: Run) -> None:
 
 def stamps_late(client: Mapping[str, Any]) -> bool:
     """Were the client's stamps late? Kernel stamps survive a late loop unless late reads merged
-    events.
+    events: the client counts those whose time is unknown by 20 ms or more; an older one counted
+    merged reads alone.
     """
+    events, blurred = (telemetry.number(client.get(n)) for n in ("output_events", "blurred_events"))
+    if client.get("stamp_source") == "kernel" and events and blurred is not None:
+        return blurred / events > COALESCED_SHARE
     late = max(
         telemetry.number(client.get(name)) or 0.0 for name in ("loop_late_max_s", "lag_p99_s")
     )

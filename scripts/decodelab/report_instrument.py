@@ -39,7 +39,7 @@ _CLIENT = (
     figure("instrument.cpu", "cpu_share"),
     _LATE,
     short_time("instrument.lag", "client_lag_p99_s"),
-    figure("instrument.coalesced", "coalesced_share"),
+    figure("instrument.blurred", "blurred_share"),
     _OPEN,
 )
 _GAPS = (

@@ -46,7 +46,6 @@ def small(tmp_path: Path) -> Iterator[Lab]:
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("no right to mount")
     lab = Lab(disk / "work", tmp_path / "cargo")
-    lab.workdir.mkdir()
     left = []
     try:
         yield lab

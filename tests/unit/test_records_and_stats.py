@@ -108,6 +108,11 @@ def kernel(late: float, merged: int) -> dict[str, object]:
         ({**kernel(late=0.0, merged=10), "lag_p99_s": 0.06}, False),
         ({**kernel(late=0.06, merged=0), "stamp_source": "user"}, True),
         ({**kernel(late=0.05, merged=1000), "stamp_source": "user"}, False),
+        # a client that counts events: merged reads of a loop on time are the server's own doing
+        ({**kernel(late=0.5, merged=1000), "output_events": 100, "blurred_events": 5}, False),
+        ({**kernel(late=0.5, merged=9), "output_events": 100, "blurred_events": 6}, True),
+        ({"stamp_source": "kernel", "output_events": 0, "blurred_events": 0}, False),
+        ({"stamp_source": "user", "output_events": 9, "blurred_events": 0}, False),
     ],
 )
 def test_late_stamps(client: dict[str, object], late: bool) -> None:
@@ -226,6 +231,8 @@ def test_the_client_and_its_schedule_have_columns(tmp_path: Path) -> None:
         "lag_p99_s": 0.0001,
         "reads": 200,
         "coalesced_reads": 4,
+        "output_events": 400,
+        "blurred_events": 8,
         "concurrency_mean": 1.5,
         "concurrency_max": 3,
         "schedule_late_p99_s": 0.002,
@@ -251,6 +258,7 @@ def test_the_client_and_its_schedule_have_columns(tmp_path: Path) -> None:
         1e-4,
         0.02,
     )
+    assert row["blurred_share"] == 0.02
     assert (row["concurrency_mean"], row["concurrency_max"]) == (1.5, 3)
     assert (row["schedule_late_p99_s"], row["schedule_late_max_s"]) == (0.002, 0.003)
     assert (row["prompt_asked_tokens"], row["prompt_sized_by"]) == (1000, "tokenize")

@@ -55,6 +55,15 @@ def test_reads_that_hold_several_events_are_counted() -> None:
     assert found["schedule_late_max_s"] is None
 
 
+def test_events_of_a_late_read_but_its_last_are_blurred() -> None:
+    """A read of two events: nothing of it had come when the client last looked."""
+    on_time, late = exchange(0, 10, 100), exchange(1, 10, 100)
+    on_time.reads[1] = on_time.reads[1]._replace(since_ns=90 * MS)
+    late.reads[1] = late.reads[1]._replace(since_ns=60 * MS)
+    found = figures(tally(on_time, late), 1.0, 0)
+    assert (found["output_events"], found["blurred_events"]) == (6, 1)
+
+
 def test_lateness_against_the_schedule_is_of_the_beginning_and_not_of_the_answer() -> None:
     found = figures(tally(exchange(0, 11, 30, 0), exchange(1, 21, 99, 19)), 1.0, 0)
     assert found["schedule_late_max_s"] == pytest.approx(0.010)
