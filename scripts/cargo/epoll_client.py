@@ -35,6 +35,7 @@ _GONE_CHECK_NS = 150_000_000  # after a broken connection: look again whether an
 _GONE_GRACE_NS = 1_000_000_000  # once the server is gone: time for the other streams to end
 _TICK_NS = round(TICK_S * 1e9)
 _OFFSET_NS = 1_000_000_000
+_POLL_LATE_NS = 2_000_000  # epoll counts in milliseconds, rounded up
 _FAR_NS = 1 << 62
 
 # Inside JSON text these cannot occur: line ends and quotes are escaped there. A hit is only a hint,
@@ -108,19 +109,22 @@ class EpollClient:
         tick_ns = now + _TICK_NS
         offset_ns = now + _OFFSET_NS
         while self._streams or self._checks or self._state.next_due_ns is not None:
-            # what is not among the ready ones had nothing at this time, if not later: a poll that
-            # comes back empty after the process was put aside has not looked again
-            looking_ns = time.monotonic_ns()
-            for fd, _mask in self._epoll.poll(
-                self._patience_s(tick_ns), self._load.concurrency + 1
-            ):
+            asked_ns = time.monotonic_ns()
+            until_ns = self._next_turn_ns(tick_ns)
+            wait_s = max(0, until_ns - asked_ns) / 1e9
+            ready = self._epoll.poll(wait_s, self._load.concurrency + 1)
+            # one that came back late was put aside meanwhile, and may not have looked again
+            looked_ns = time.monotonic_ns()
+            if looked_ns > until_ns + _POLL_LATE_NS:
+                looked_ns = asked_ns
+            for fd, _mask in ready:
                 stream = self._streams.get(fd)
                 if stream is not None:
                     if stream.unsent is None:
                         self._read(stream)
                     else:
                         self._write(stream)
-            self._looked_ns = looking_ns
+            self._looked_ns = looked_ns
             now = time.monotonic_ns()
             if self._load.due_s is not None:
                 self._fill_slots()
@@ -132,13 +136,10 @@ class EpollClient:
                     offset_ns = now + _OFFSET_NS
                 tick_ns = time.monotonic_ns() + _TICK_NS
 
-    def _patience_s(self, tick_ns: int) -> float:
-        """Until the next tick, or until a request is due for which there is room."""
-        until_ns = tick_ns
+    def _next_turn_ns(self, tick_ns: int) -> int:
+        """The next tick, or when a request is due for which there is room."""
         due_ns = self._state.next_due_ns
-        if due_ns is not None and self._has_room():
-            until_ns = min(until_ns, due_ns)
-        return max(0, until_ns - time.monotonic_ns()) / 1e9
+        return min(tick_ns, due_ns) if due_ns is not None and self._has_room() else tick_ns
 
     # -- opening ----------------------------------------------------------------------------
 

@@ -98,7 +98,7 @@ CLIENT_FIELDS: Dict[str, Field] = {
     "multi_event_reads": Field("reads", "reads that ended more than one event of any kind"),
     "output_events": Field("events", "output-bearing events received, warm-up included"),
     "blurred_events": Field(
-        "events", "of these, with the stamp of a later one that came up to 20 ms or more after them"
+        "events", "of these, with the stamp of a later one, read after 15 ms or more without a look"
     ),
     "clock_steps": Field("", "steps of the wall clock against the monotonic one in the run"),
     "connect_p50_s": Field("s", "median TCP connect"),

@@ -15,7 +15,7 @@ from cargo.exchange import Exchange, RunClock
 from cargo.load import RunState
 
 _POINTS = 500  # of the concurrency over time that are kept
-_BLUR_NS = 20_000_000  # a loop on time looks each 10 ms
+_BLUR_NS = 15_000_000  # a loop on time looks each 10 ms
 
 
 class Tally:

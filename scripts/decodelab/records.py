@@ -193,7 +193,7 @@ def judge_validity(run: Run) -> None:
 
 def stamps_late(client: Mapping[str, Any]) -> bool:
     """Were the client's stamps late? Kernel stamps survive a late loop unless late reads merged
-    events: the client counts those whose time is unknown by 20 ms or more; an older one counted
+    events: the client counts those whose time is unknown by 15 ms or more; an older one counted
     merged reads alone.
     """
     events, blurred = (telemetry.number(client.get(n)) for n in ("output_events", "blurred_events"))

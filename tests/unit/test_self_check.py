@@ -59,7 +59,7 @@ def test_events_of_a_late_read_but_its_last_are_blurred() -> None:
     """A read of two events: nothing of it had come when the client last looked."""
     on_time, late = exchange(0, 10, 100), exchange(1, 10, 100)
     on_time.reads[1] = on_time.reads[1]._replace(since_ns=90 * MS)
-    late.reads[1] = late.reads[1]._replace(since_ns=60 * MS)
+    late.reads[1] = late.reads[1]._replace(since_ns=84 * MS)
     found = figures(tally(on_time, late), 1.0, 0)
     assert (found["output_events"], found["blurred_events"]) == (6, 1)
 
