@@ -596,7 +596,7 @@ def test_a_column_that_no_run_has_is_hidden(study: Path) -> None:
     assert "| loop late P99 / max | lag P99 |" in write(load(), "en")
     change_table(study / "tables" / "runs.csv", user)
     own = section(write(load(study), "en"), ANNEX_G)
-    assert "| loop late P99 / max | reads with several output events |" in own
+    assert "| loop late P99 / max | blurred events |" in own
 
 
 FLOOR = {"streams": 32, "rate_hz": 50.0, "lag_p99_s": 6.3e-5, "client": {"digest": "aa"}}
