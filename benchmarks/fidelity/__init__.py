@@ -1,0 +1,1 @@
+"""Parts of client_fidelity.py: an emitter that knows when it spoke, and what is compared with it."""
