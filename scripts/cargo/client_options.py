@@ -96,7 +96,7 @@ def _add_load(group: Any) -> None:
         "--processes",
         type=_number(int, 1),
         metavar="P",
-        help="share the load (default: one for each 1024 requests at once, as cores allow)",
+        help="share the load (default: one for each 512 requests at once, as cores allow)",
     )
 
 

@@ -108,17 +108,17 @@ class EpollClient:
         now = time.monotonic_ns()
         tick_ns = now + _TICK_NS
         offset_ns = now + _OFFSET_NS
-        while self._streams or self._checks or self._state.next_due_ns is not None:
-            asked_ns = time.monotonic_ns()
-            until_ns = self._next_turn_ns(tick_ns)
-            wait_s = max(0, until_ns - asked_ns) / 1e9
-            ready = self._epoll.poll(wait_s, self._load.concurrency + 1)
+        streams, poll, most = self._streams, self._epoll.poll, self._load.concurrency + 1
+        open_loop = self._load.due_s is not None
+        while streams or self._checks or self._state.next_due_ns is not None:
+            until_ns = self._next_turn_ns(tick_ns) if open_loop else tick_ns
+            ready = poll(max(0, until_ns - now) / 1e9, most)
             # one that came back late was put aside meanwhile, and may not have looked again
             looked_ns = time.monotonic_ns()
             if looked_ns > until_ns + _POLL_LATE_NS:
-                looked_ns = asked_ns
+                looked_ns = now
             for fd, _mask in ready:
-                stream = self._streams.get(fd)
+                stream = streams.get(fd)
                 if stream is not None:
                     if stream.unsent is None:
                         self._read(stream)
@@ -126,7 +126,7 @@ class EpollClient:
                         self._write(stream)
             self._looked_ns = looked_ns
             now = time.monotonic_ns()
-            if self._load.due_s is not None:
+            if open_loop:
                 self._fill_slots()
             if now >= tick_ns:
                 self._state.late_ns.append(now - tick_ns)
@@ -134,7 +134,8 @@ class EpollClient:
                 if now >= offset_ns:
                     self._state.offset.measure()
                     offset_ns = now + _OFFSET_NS
-                tick_ns = time.monotonic_ns() + _TICK_NS
+                now = time.monotonic_ns()
+                tick_ns = now + _TICK_NS
 
     def _next_turn_ns(self, tick_ns: int) -> int:
         """The next tick, or when a request is due for which there is room."""
@@ -251,9 +252,8 @@ class EpollClient:
         since_ns = exchange.reads[-1].since_ns if stream.filled else self._looked_ns
         stream.filled = len(data) == _READ_SIZE
         exchange.reads.append(Read(now, ancillary[0][2] if ancillary else None, body, since_ns))
-        if exchange.status is None and response.status is not None and response.status >= 200:
-            exchange.status = response.status
-            exchange.headers = response.headers
+        if exchange.status is None:
+            self._take_head(exchange, response)
         if response.whole:
             self._end(stream, WHOLE, now_ns=now)
         elif (b"[DONE]" in body or b"error" in body) and _TERMINAL.search(body):
@@ -261,6 +261,12 @@ class EpollClient:
             self._set_deadline(stream, min(now + _LINGER_NS, stream.deadline_ns))
         elif failed is not None:
             self._read(stream, failed)
+
+    @staticmethod
+    def _take_head(exchange: Exchange, response: wire.Response) -> None:
+        if response.status is not None and response.status >= 200:
+            exchange.status = response.status
+            exchange.headers = response.headers
 
     def _at_eof(self, stream: _Stream, now: int) -> None:
         """The peer closed: the end of a body without a length, or the end came too early."""

@@ -25,6 +25,8 @@ _GONE_CHECK_S = 0.15
 _GONE_GRACE_S = 1.0  # once the server is gone: time for the other streams to end
 _LINGER_S = 0.25  # after [DONE] or an error event: wait this long for the proper end
 _WATCH_S = 0.05
+# Begun, not complete: by the time that the loop says so the server may have had it for long.
+_SENDING = "http11.send_request_body.started"
 _CANCEL_S = 1.0
 _CONNECTED = (
     "connection.connect_tcp.complete",
@@ -220,18 +222,13 @@ class HttpxClient:
                 await response.aclose()
 
     def _tracer(self, exchange: Exchange) -> Any:
-        ours = False  # a proxy's CONNECT, which comes before it, is a request as well
-
         async def trace(event: str, info: Dict[str, Any]) -> None:
-            nonlocal ours
             now = time.monotonic_ns()
             if event in _CONNECTED:
                 exchange.connected_ns = now  # of TCP, then of TLS
                 self._state.connected_once = True
-            elif event == "http11.send_request_body.started":
-                ours = info["request"].method == b"POST"
-            elif event == "http11.send_request_body.complete" and ours:
-                exchange.sent_ns = now
+            elif event == _SENDING and info["request"].method == b"POST":
+                exchange.sent_ns = now  # a proxy's CONNECT, which comes before it, is one as well
 
         return trace
 

@@ -30,7 +30,9 @@ from cargo.self_check import Tally
 
 _INDEX = struct.Struct("=I")
 _SEEN = struct.Struct("=qq")  # of one process: last time that bytes came, requests done
-STREAMS_A_PROCESS = 1024  # one core holds these at 40 events/s each (docs/client-fidelity.md)
+STREAMS_A_PROCESS = (
+    512  # one core holds twice as many at 40 events/s each (docs/client-fidelity.md)
+)
 MakeClient = Callable[[RunState], Any]
 
 

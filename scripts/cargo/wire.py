@@ -15,6 +15,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 _HEAD_LIMIT = 256 * 1024
 _LINE_LIMIT = 16 * 1024
+_SIZE_LINE = 12  # bytes within which the size line of an ordinary chunk ends
 
 _HEAD, _LENGTH, _CHUNK_SIZE, _CHUNK_DATA, _TRAILER, _UNTIL_CLOSE, _WHOLE = range(7)
 
@@ -46,6 +47,10 @@ class Response:
 
     def feed(self, data: bytes) -> bytes:
         """Body bytes in this piece."""
+        if self._state == _CHUNK_SIZE and not self._held:
+            body = _one_chunk(data)
+            if body:
+                return body
         if self._held:
             data = self._held + data
             self._held = b""
@@ -164,6 +169,19 @@ class Response:
                 self._finish()
         else:
             self._state = _UNTIL_CLOSE
+
+
+def _one_chunk(data: bytes) -> bytes:
+    """The content of exactly one whole ordinary chunk, as an event of a stream usually comes; else b""."""
+    end = data.find(b"\r\n", 0, _SIZE_LINE)
+    digits = data[:end]
+    if end <= 0 or not digits.isalnum():
+        return b""
+    try:
+        length = int(digits, 16)
+    except ValueError:
+        return b""
+    return data[end + 2 : -2] if length and end + length + 4 == len(data) else b""
 
 
 def _find_head_end(data: bytes, at: int) -> Tuple[int, int]:

@@ -110,9 +110,7 @@ def test_a_server_that_stalls_ends_an_open_loop_too(http: str) -> None:
     with serving(WHOLE, [*BEGUN, Hold()], [Hold()]) as server:
         found = run_client(server.port, *options, requests=400, concurrency=400)
     assert found["client"]["ended"] == "stalled"
-    assert outcomes(found)[0] == "ok"
-    assert outcomes(found)[1] == "timeout"
-    assert "not_started" in outcomes(found)
+    assert set(outcomes(found)) >= {"ok", "timeout", "not_started"}
 
 
 def test_between_requests_the_client_sleeps() -> None:

@@ -82,7 +82,7 @@ def test_a_server_that_dies_leaves_the_rest_not_started(tmp_path: Path) -> None:
 
 def test_a_stall_of_all_ends_the_run_and_a_stall_of_one_process_does_not() -> None:
     options = ("--processes=2", "--timeout-between-tokens=0.4")
-    with serving(WHOLE, WHOLE, [*BEGUN, Hold()]) as server:
+    with serving(WHOLE, WHOLE, [*BEGUN, Hold()], [Hold()]) as server:
         found = run_client(server.port, *options, requests=40, concurrency=2)
     assert found["client"]["ended"] == "stalled"
     assert found["summary"]["n_not_started"] > 30
@@ -171,5 +171,5 @@ def test_every_turn_is_given_out_once() -> None:
 
 def test_processes_for_a_load(monkeypatch: Any) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1, 2, 3})
-    wanted = {1: 1, 1024: 1, 1025: 2, 4096: 4, 100_000: 4}
+    wanted = {1: 1, 512: 1, 513: 2, 2048: 4, 100_000: 4}
     assert {n: shards.best_number(n) for n in wanted} == wanted
