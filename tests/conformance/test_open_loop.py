@@ -106,7 +106,8 @@ def test_a_signal_ends_the_wait_for_the_next_request(http: str, tmp_path: Path) 
 
 @BOTH
 def test_a_server_that_stalls_ends_an_open_loop_too(http: str) -> None:
-    options = (f"--http={http}", "--rate=40", "--arrivals=constant", "--timeout-between-tokens=0.4")
+    limits = ("--timeout-between-tokens=0.4", "--timeout-first-token=1")
+    options = (f"--http={http}", "--rate=40", "--arrivals=constant", *limits)
     with serving(WHOLE, [*BEGUN, Hold()], [Hold()]) as server:
         found = run_client(server.port, *options, requests=400, concurrency=400)
     assert found["client"]["ended"] == "stalled"

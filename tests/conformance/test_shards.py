@@ -81,7 +81,7 @@ def test_a_server_that_dies_leaves_the_rest_not_started(tmp_path: Path) -> None:
 
 
 def test_a_stall_of_all_ends_the_run_and_a_stall_of_one_process_does_not() -> None:
-    options = ("--processes=2", "--timeout-between-tokens=0.4")
+    options = ("--processes=2", "--timeout-between-tokens=0.4", "--timeout-first-token=1")
     with serving(WHOLE, WHOLE, [*BEGUN, Hold()], [Hold()]) as server:
         found = run_client(server.port, *options, requests=40, concurrency=2)
     assert found["client"]["ended"] == "stalled"
