@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STUDY ?= config/config.yaml
 
-.PHONY: report test test-all test-chaos lint format lock vllm-cpu test-vllm example-vllm-cpu clean help
+.PHONY: report test test-all test-chaos fidelity lint format lock vllm-cpu test-vllm example-vllm-cpu clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
@@ -24,6 +24,9 @@ test-all: .venv/dev.stamp ## also the tests that take minutes
 
 test-chaos: .venv/dev.stamp ## every fault of the chaos suite, and its table
 	$(BIN)/python -m pytest -m chaos -n 2 tests/chaos
+
+fidelity: .venv/run.stamp ## the load client against an emitter that knows (3 minutes, on a quiet machine)
+	$(BIN)/python benchmarks/client_fidelity.py --limit --write docs/client-fidelity.md
 
 lint: .venv/dev.stamp ## format, lint, types, workflow lint
 	$(BIN)/ruff format --check .
