@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from cargo import record
 from tests.e2e.lab import REPO, Count, Lab
 
 VENV = REPO / ".venv-vllm"
@@ -33,7 +35,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 def test_every_run_was_made_and_the_refusal_is_a_result(study: Lab) -> None:
-    assert study.count() == Count(starts=4, runs=10)
+    assert study.count() == Count(starts=4, runs=13)
     made = study.json("results/vllm-cpu/verdicts.json")
     answers = {v["id"]: v["verdict"] for v in made["verdicts"] if v["experiment"] == "A"}
     assert set(answers.values()) == {"not_possible"}
@@ -43,11 +45,11 @@ def test_every_run_was_made_and_the_refusal_is_a_result(study: Lab) -> None:
 
 def test_figures_agree_with_the_servers_own_metrics(study: Lab) -> None:
     folders = [p.parent for p in study.root.glob("results/raw/*/start1/*/*/run.json")]
-    assert len(folders) == 10
+    assert len(folders) == 13
     for folder in folders:
         delta = Delta(folder)
-        record: dict[str, Any] = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-        done = [r for r in record["requests"] if r["outcome"] == "ok"]
+        found: dict[str, Any] = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        done = [r for r in found["requests"] if r["outcome"] == "ok"]
         assert sum(r["completion_tokens"] for r in done) == delta.of("generation_tokens_total")
         assert sum(r["prompt_tokens"] for r in done) == delta.of("prompt_tokens_total")
         assert sum(r["cached_tokens"] for r in done) == delta.of("prompt_tokens_cached_total")
@@ -62,6 +64,44 @@ def test_figures_agree_with_the_servers_own_metrics(study: Lab) -> None:
         mean = sum(r["ttft_s"] for r in done) / len(done)
         # Ours holds the way through HTTP and the API process as well.
         assert ttft - 0.001 <= mean <= ttft + 0.1, folder
+
+
+def runs(study: Lab) -> dict[str, dict[str, str]]:
+    with (study.root / "results/vllm-cpu/tables/runs.csv").open(encoding="utf-8", newline="") as f:
+        return {row["workload"]: row for row in csv.DictReader(f)}
+
+
+def record_of(study: Lab, run: str) -> dict[str, Any]:
+    found: dict[str, Any] = study.json(f"results/vllm-cpu/runs/{run}.json")
+    return found
+
+
+def test_what_the_workloads_declare_came_so(study: Lab) -> None:
+    found = runs(study)
+    for name in ("cold", "warm", "open"):
+        reasons = set(filter(None, found[name]["reasons"].split(";")))
+        assert reasons <= {"schedule_not_kept"}, (name, reasons)  # by a machine that is busy
+    assert (found["cold"]["cached_tokens"], found["cold"]["prompt_least_tokens"]) == ("0", "512")
+    assert float(found["warm"]["cache_hit"]) > 0.5
+    assert (found["warm"]["prompt_most_tokens"], found["warm"]["prompt_sized_by"]) == (
+        "512",
+        "tokenize",
+    )
+    assert float(found["warm"]["ttft_s_p50"]) < float(found["cold"]["ttft_s_p50"])
+    assert (found["open"]["cross_n_ok"], found["open"]["cross_http"]) == ("8", "httpx")
+
+
+def test_every_token_of_a_counted_stream_is_in_an_event(study: Lab) -> None:
+    """By token ids, by a running usage: the events' own counts add up to the usage."""
+    found = runs(study)
+    for name in ("cold", "open"):
+        assert float(found[name]["itl_counted_share"]) == 1.0
+        for request in record_of(study, found[name]["run"])["requests"]:
+            events = request["events"]
+            counts = zip(events["kind"], events["tokens"], strict=True)
+            told = [n for kind, n in counts if kind in record.OUTPUT_KINDS]
+            assert None not in told
+            assert sum(told) == request["completion_tokens"]
 
 
 class Delta:
