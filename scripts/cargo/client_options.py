@@ -6,7 +6,6 @@ In:  argv. Out: checked arguments (`read`); UsageError or argparse's own exit fo
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any, Callable, Dict, List, Optional
 
 from cargo import scenario
@@ -15,12 +14,17 @@ from cargo.load import Limits
 from cargo.request_body import CACHES, Options
 from cargo.schedule import ARRIVALS
 
+_MOST = 10**9
+_OF_BODY = {"temperature": (int, float), "ignore_eos": (bool,), "min_tokens": (int,)}
+
 
 def _number(kind: Callable[[str], Any], least: float) -> Callable[[str], Any]:
     def read(text: str) -> Any:
         value = kind(text)
-        if not least <= value < float("inf"):
+        if not value >= least:
             raise argparse.ArgumentTypeError(f"at least {least:g} expected, got {text}")
+        if value > _MOST:
+            raise argparse.ArgumentTypeError(f"at most {_MOST} expected, got {text}")
         return value
 
     read.__name__ = kind.__name__
@@ -29,7 +33,7 @@ def _number(kind: Callable[[str], Any], least: float) -> Callable[[str], Any]:
 
 def _json_object(text: str) -> Dict[str, Any]:
     try:
-        found = json.loads(text)
+        found = scenario.strict_json(text)
     except ValueError as problem:
         raise argparse.ArgumentTypeError(f"not JSON: {problem}") from None
     if not isinstance(found, dict):
@@ -91,6 +95,9 @@ def _add_load(group: Any) -> None:
     add("--requests", type=_number(int, 1), metavar="N", help="in all")
     add("--warmup", type=_number(int, 0), default=0, metavar="W", help="sent first, not counted")
     add("--rate", type=_number(float, 1e-6), metavar="R", help="open loop: requests a second")
+    add(
+        "--arrivals-seed", metavar="TEXT", help="text the arrivals are drawn from (default: --seed)"
+    )
     add("--arrivals", choices=ARRIVALS, help=f"of the open loop (default {ARRIVALS[0]})")
     add(
         "--processes",
@@ -143,6 +150,12 @@ def read(argv: Optional[List[str]]) -> argparse.Namespace:
 
 
 def _check(arguments: argparse.Namespace) -> None:
+    for name in ("seed", "arrivals_seed", "model", "label", "base_url"):
+        try:
+            (getattr(arguments, name) or "").encode("utf-8")
+        except UnicodeEncodeError:
+            raise UsageError(f"--{name.replace('_', '-')}: text that is no UTF-8") from None
+    _take_from_body(arguments)
     if arguments.scenario is not None and arguments.prompt_tokens is not None:
         raise UsageError("--scenario and --prompt-tokens exclude each other")
     if arguments.arrivals is not None and arguments.rate is None:
@@ -153,6 +166,16 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError("--min-tokens is more than --max-tokens")
     if arguments.cache == "warm" and not arguments.warmup:
         raise UsageError("--cache warm needs --warmup 1 or more, to fill the cache")
+
+
+def _take_from_body(arguments: argparse.Namespace) -> None:
+    """What has an option of its own is that option, so that the record says what was sent."""
+    for name, kinds in _OF_BODY.items():
+        if name in arguments.extra_body:
+            value = arguments.extra_body.pop(name)
+            if type(value) not in kinds or (name != "ignore_eos" and value < 0):
+                raise UsageError(f"--extra-body: {name}: {value!r} cannot be")
+            setattr(arguments, name, value)
 
 
 def limits(arguments: argparse.Namespace) -> Limits:

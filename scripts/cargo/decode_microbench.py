@@ -13,13 +13,13 @@ code is 0; `client.ended` then says "signal". A second signal ends the process a
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
 import pkgutil
 import resource
 import secrets
-import signal
 import sys
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -39,10 +39,11 @@ from cargo import (
 from cargo.endpoint import Endpoint, UsageError, first_model, request_headers, resolve
 from cargo.epoll_client import EpollClient
 from cargo.exchange import BROKEN, Exchange, request_record
+from cargo.interruption import Interruption, Told
 from cargo.load import Load, RunState
 from cargo.mask import Mask
 from cargo.request_body import Bodies, Options
-from cargo.run_record import Made, assemble, write_whole
+from cargo.run_record import Made, assemble, check_place, write_whole
 
 VERSION = "2"
 SPARE_FILES = 64
@@ -56,9 +57,11 @@ FILES = (
     "epoll_client.py",
     "exchange.py",
     "httpx_client.py",
+    "interruption.py",
     "load.py",
     "mask.py",
     "null_emitter.py",
+    "open_stream.py",
     "printable.py",
     "record.py",
     "request_body.py",
@@ -98,7 +101,8 @@ class ProgressFile:
             pass
 
     def close(self) -> None:
-        self._handle.close()
+        with contextlib.suppress(OSError):
+            self._handle.close()
 
 
 HTTP_CLIENTS: Dict[str, Callable[[RunState], Any]] = {
@@ -107,41 +111,24 @@ HTTP_CLIENTS: Dict[str, Callable[[RunState], Any]] = {
 }
 
 
-def drive(state: RunState, arguments: argparse.Namespace) -> Made:
+def drive(state: RunState, arguments: argparse.Namespace, stop: Interruption) -> Made:
     """Make the run, by one process or by several."""
     make_client = HTTP_CLIENTS[arguments.http]
     forced = arguments.max_tokens if arguments.ignore_eos else arguments.min_tokens
-    if arguments.processes == 1:
-        _alone(state, make_client)
-        return _made(state, forced, None)
-    all_stages = state.stages
-    state.stages = all_stages[:1]
-    _alone(state, make_client)
-    if state.stopping:
+    stages = state.stages
+    if arguments.processes > 1:
+        state.stages = stages[:1]  # the warm-up
+    client = make_client(state)
+    try:
+        with stop.on(client.interrupt):
+            client.run()
+    finally:
+        state.close()
+    if arguments.processes == 1 or state.stopping:
         return _made(state, forced, None)
     shared = shards.run(state, arguments.processes, make_client, forced)
     state.close()
     return _made(state, forced, shared)
-
-
-def _alone(state: RunState, make_client: Callable[[RunState], Any]) -> None:
-    """A first SIGTERM or SIGINT ends the run early, a second ends the process."""
-    client = make_client(state)
-    before: Dict[int, Any] = {}
-
-    def on_signal(number: int, _frame: Any) -> None:
-        for one, handler in before.items():
-            signal.signal(one, handler)
-        client.interrupt()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        before[number] = signal.signal(number, on_signal)
-    try:
-        client.run()
-    finally:
-        state.close()
-        for one, handler in before.items():
-            signal.signal(one, handler)
 
 
 def _made(state: RunState, forced: Optional[int], shared: Optional[shards.Shared]) -> Made:
@@ -168,15 +155,17 @@ def _prepare(arguments: argparse.Namespace) -> Tuple[Endpoint, Dict[str, str]]:
     why_not = httpx_client.missing() if arguments.http == "httpx" else None
     if why_not is not None:
         raise UsageError(why_not)
-    folder = os.path.dirname(os.path.abspath(arguments.out))
-    if not os.path.isdir(folder):
-        raise UsageError(f"--out: no folder {folder}")
+    check_place(arguments.out)
     _room_for(arguments.concurrency)
     sized = {"messages": [{"role": "user", "content": ""}], **arguments.loaded}
     Bodies(sized, "", arguments.seed, arguments.cache, client_options.options(arguments))
-    return resolve(arguments.base_url, arguments.http), request_headers(
-        arguments.api_key_env, VERSION
-    )
+    headers = request_headers(arguments.api_key_env, VERSION)
+    try:
+        return resolve(arguments.base_url, arguments.http), headers
+    except ValueError as problem:  # a name or an address that cannot be one
+        if isinstance(problem, UsageError):
+            raise
+        raise UsageError(f"--base-url {arguments.base_url!r}: {problem}") from None
 
 
 def _asked(arguments: argparse.Namespace) -> Dict[str, Any]:
@@ -224,55 +213,60 @@ def _size_prompt(
     arguments.sizing["problem"] = "; ".join(filter(None, told)) or None
 
 
-def make_run(arguments: argparse.Namespace) -> Dict[str, Any]:
-    """The whole run: returns its record."""
+def make_run(arguments: argparse.Namespace, stop: Optional[Interruption] = None) -> Dict[str, Any]:
+    """The whole run: returns its record. Raises UsageError or ScenarioError before anything is sent."""
+    stop = stop or Interruption()
     endpoint, headers = _prepare(arguments)
-    model: Optional[str] = arguments.model
-    problem = ""
-    if model == "auto":
-        try:
-            model = first_model(endpoint, headers)
-        except OSError as found:
-            model, problem = None, f"--model auto: {found}"
-    if model is not None:
-        _size_prompt(arguments, endpoint, headers, model)
-    progress = ProgressFile(arguments.progress) if arguments.progress else None
-    state = RunState(_load(arguments, endpoint, headers, model), progress)
+    model, ended, problem = arguments.model, "", ""
     try:
-        made = _never_begun(state, problem) if model is None else drive(state, arguments)
+        with stop.breaking_off():
+            if model == "auto":
+                model = first_model(endpoint, headers)
+            _size_prompt(arguments, endpoint, headers, model)
+    except OSError as found:
+        model, ended, problem = None, "no_model", f"--model auto: {found}"
+    except Told:
+        model, ended = None if model == "auto" else model, "signal"
+    progress = ProgressFile(arguments.progress) if arguments.progress else None
+    state = RunState(_load(arguments, endpoint, headers, model, not ended), progress)
+    try:
+        made = _never_begun(state, ended, problem) if ended else drive(state, arguments, stop)
     finally:
         if progress is not None:
             progress.close()
     # a server may send the key back in an error
     key = headers.get("Authorization", "").partition(" ")[2]
-    masked: Dict[str, Any] = Mask([key]).deep(
-        assemble(arguments, model, state, made, {"version": VERSION, "digest": own_digest()})
-    )
+    version = {"version": VERSION, "digest": own_digest()}
+    masked: Dict[str, Any] = Mask([key]).deep(assemble(arguments, model, state, made, version))
     return masked
 
 
 def _load(
-    arguments: argparse.Namespace, endpoint: Endpoint, headers: Dict[str, str], model: Optional[str]
+    arguments: argparse.Namespace,
+    endpoint: Endpoint,
+    headers: Dict[str, str],
+    model: Optional[str],
+    to_send: bool,
 ) -> Load:
     options: Options = client_options.options(arguments)
     due_s = None
     if arguments.rate is not None:
-        due_s = schedule.due_times(
-            arguments.rate, arguments.arrivals, arguments.requests, arguments.seed
-        )
+        seed = arguments.arrivals_seed or arguments.seed
+        due_s = schedule.due_times(arguments.rate, arguments.arrivals, arguments.requests, seed)
     body_of: Callable[[Exchange], bytes] = lambda _one: b""  # noqa: E731
-    if model is not None:
-        body_of = Bodies(arguments.loaded, model, arguments.seed, arguments.cache, options)
+    if to_send:
+        body_of = Bodies(arguments.loaded, model or "", arguments.seed, arguments.cache, options)
     counts = (arguments.concurrency, arguments.requests, arguments.warmup)
     return Load(endpoint, headers, body_of, *counts, client_options.limits(arguments), due_s)
 
 
-def _never_begun(state: RunState, problem: str) -> Made:
-    """No model could be asked for: the first request carries the reason, the rest never start."""
-    first: Exchange = (state.warmups + state.counted)[0]
-    first.end(BROKEN, state.zero_ns, "models", problem)
-    state.stop("server_gone")
-    state.finished(first)
+def _never_begun(state: RunState, ended: str, problem: str) -> Made:
+    """Nothing was sent. Where no model could be asked for, the first request carries the reason."""
+    if problem:
+        first: Exchange = (state.warmups + state.counted)[0]
+        first.end(BROKEN, state.zero_ns, "models", problem)
+        state.finished(first)
+    state.stop(ended)
     state.close()
     return _made(state, None, None)
 
@@ -281,21 +275,30 @@ def main(argv: Optional[List[str]] = None) -> int:
     arguments = client_options.read(argv)
     if arguments.calibrate:
         return _calibrate(arguments.out)
-    try:
-        found = make_run(arguments)
-    except (UsageError, scenario.ScenarioError) as problem:
-        print(f"decode_microbench.py: {problem}", file=sys.stderr)
-        return 2
-    except OSError as problem:
-        print(f"decode_microbench.py: {problem}", file=sys.stderr)
-        return 1
-    try:
-        write_whole(arguments.out, found)
-    except (OSError, ValueError) as problem:
-        print(f"decode_microbench.py: --out {arguments.out}: {problem}", file=sys.stderr)
-        return 1
-    print(headline(found))
+    with Interruption() as stop:
+        try:
+            found = make_run(arguments, stop)
+        except (UsageError, scenario.ScenarioError) as problem:
+            print(f"decode_microbench.py: {problem}", file=sys.stderr)
+            return 2
+        except OSError as problem:
+            print(f"decode_microbench.py: {problem}", file=sys.stderr)
+            return 1
+        try:
+            write_whole(arguments.out, found)
+        except (OSError, ValueError) as problem:
+            print(f"decode_microbench.py: --out {arguments.out}: {problem}", file=sys.stderr)
+            return 1
+    _say(headline(found))
     return 0
+
+
+def _say(text: str) -> None:
+    """The record is written: nobody who listens, or a terminal without these letters, is no failure."""
+    try:
+        print(text, flush=True)
+    except (OSError, ValueError):
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  what is left in it must not fail either
 
 
 def _calibrate(out: Optional[str]) -> int:

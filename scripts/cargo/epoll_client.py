@@ -19,48 +19,32 @@ from __future__ import annotations
 import errno
 import gc
 import os
-import re
 import select
 import socket
 import time
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, NamedTuple, Optional
 
 from cargo import stamps, wire
 from cargo.exchange import BROKEN, CLIENT, EOF, SERVER_GONE, TIMEOUT, WHOLE, Exchange, Read
 from cargo.load import TICK_S, Load, RunState, listens
+from cargo.open_stream import FAR_NS, Stream
 
 _READ_SIZE = 64 * 1024
 _LINGER_NS = 250_000_000  # after [DONE] or an error event: wait this long for the proper end
 _GONE_CHECK_NS = 150_000_000  # after a broken connection: look again whether anything listens
 _GONE_GRACE_NS = 1_000_000_000  # once the server is gone: time for the other streams to end
+_ERROR_NS = 2_000_000_000  # for the rest of a reply that is an error
 _TICK_NS = round(TICK_S * 1e9)
 _OFFSET_NS = 1_000_000_000
 _POLL_LATE_NS = 2_000_000  # epoll counts in milliseconds, rounded up
-_FAR_NS = 1 << 62
-
-# Inside JSON text these cannot occur: line ends and quotes are escaped there. A hit is only a hint,
-# confirmed by decoding before anything follows from it.
-_TERMINAL = re.compile(
-    rb'(?:^|[\r\n])data: ?\[DONE\][\r\n]|"error"\s*:\s*[^n\s]|"object"\s*:\s*"error"|event: ?error'
-)
 
 
-class _Stream:
-    """An exchange that is open: its socket and how far it has come."""
+class _Broken(NamedTuple):
+    """A broken connection: whether the server still listens is asked at this time."""
 
-    __slots__ = (
-        "connecting", "deadline_ns", "exchange", "filled", "lingering", "response", "sock", "unsent",
-    )  # fmt: skip
-
-    def __init__(self, exchange: Exchange, sock: socket.socket, request: bytes) -> None:
-        self.exchange = exchange
-        self.sock = sock
-        self.response = wire.Response()
-        self.unsent: Optional[memoryview] = memoryview(request)
-        self.connecting = True
-        self.deadline_ns = _FAR_NS  # when to look at the time limits next
-        self.lingering = False
-        self.filled = False  # the last read took all it may: the rest had come as well
+    at_ns: int
+    again: bool
+    exchange: Exchange
 
 
 class EpollClient:
@@ -74,10 +58,10 @@ class EpollClient:
         self._between_ns = round(limits.between_tokens * 1e9)
         self._total_ns = round(limits.total * 1e9)
         self._epoll = select.epoll()
-        self._streams: Dict[int, _Stream] = {}
-        self._checks: List[Tuple[int, Exchange]] = []  # broken connections to look at again
-        self._next_deadline_ns = _FAR_NS
-        self._gone_ns = _FAR_NS
+        self._streams: Dict[int, Stream] = {}
+        self._checks: List[_Broken] = []
+        self._next_deadline_ns = FAR_NS
+        self._gone_ns = FAR_NS
         self._looked_ns = time.monotonic_ns()  # what had come by then has been read
         self._stop_signal = False
 
@@ -117,11 +101,13 @@ class EpollClient:
             looked_ns = time.monotonic_ns()
             if looked_ns > until_ns + _POLL_LATE_NS:
                 looked_ns = now
-            for fd, _mask in ready:
+            for fd, mask in ready:
                 stream = streams.get(fd)
                 if stream is not None:
                     if stream.unsent is None:
                         self._read(stream)
+                    elif mask & select.EPOLLIN and not stream.connecting:
+                        self._read_early(stream)
                     else:
                         self._write(stream)
             self._looked_ns = looked_ns
@@ -169,10 +155,10 @@ class EpollClient:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._state.kernel_stamps:
             stamps.ask_for_stamps(sock)
-        stream = _Stream(exchange, sock, request)
+        stream = Stream(exchange, sock, request)
         code = sock.connect_ex(address)
         self._streams[sock.fileno()] = stream
-        self._epoll.register(sock.fileno(), select.EPOLLOUT)
+        self._epoll.register(sock.fileno(), select.EPOLLOUT | select.EPOLLIN)
         if code not in (0, errno.EINPROGRESS):
             self._break(stream, code)
             return
@@ -190,7 +176,7 @@ class EpollClient:
             self._load.body_of(exchange),
         )
 
-    def _write(self, stream: _Stream) -> None:
+    def _write(self, stream: Stream) -> None:
         """Connected, or room to send: send on; when all is handed over the clock has started."""
         exchange = stream.exchange
         if stream.connecting:
@@ -223,9 +209,16 @@ class EpollClient:
         soonest = exchange.sent_ns + min(self._first_ns, self._between_ns)
         self._set_deadline(stream, min(soonest, self._total_deadline(stream)))
 
+    def _read_early(self, stream: Stream) -> None:
+        """A reply before the request is sent whole: no more of it is wanted."""
+        stream.unsent = None
+        stream.exchange.sent_ns = stream.exchange.sent_ns or time.monotonic_ns()
+        self._epoll.modify(stream.sock.fileno(), select.EPOLLIN)
+        self._read(stream)
+
     # -- reading ----------------------------------------------------------------------------
 
-    def _read(self, stream: _Stream, failed: Optional[int] = None) -> None:
+    def _read(self, stream: Stream, failed: Optional[int] = None) -> None:
         """One read: stamp it, keep it, and look whether the stream is at its end."""
         try:
             data, ancillary, _flags, _address = stream.sock.recvmsg(
@@ -256,11 +249,16 @@ class EpollClient:
             self._take_head(exchange, response)
         if response.whole:
             self._end(stream, WHOLE, now_ns=now)
-        elif (b"[DONE]" in body or b"error" in body) and _TERMINAL.search(body):
-            stream.lingering = True
-            self._set_deadline(stream, min(now + _LINGER_NS, stream.deadline_ns))
+        elif exchange.status != 200 and exchange.status is not None:
+            self._linger(stream, now + _ERROR_NS)
+        elif stream.may_be_over(body):
+            self._linger(stream, now + _LINGER_NS)
         elif failed is not None:
             self._read(stream, failed)
+
+    def _linger(self, stream: Stream, until_ns: int) -> None:
+        stream.lingering = True
+        self._set_deadline(stream, min(until_ns, stream.deadline_ns))
 
     @staticmethod
     def _take_head(exchange: Exchange, response: wire.Response) -> None:
@@ -268,7 +266,7 @@ class EpollClient:
             exchange.status = response.status
             exchange.headers = response.headers
 
-    def _at_eof(self, stream: _Stream, now: int) -> None:
+    def _at_eof(self, stream: Stream, now: int) -> None:
         """The peer closed: the end of a body without a length, or the end came too early."""
         decoder = stream.exchange.decoder
         decoder.catch_up()
@@ -284,7 +282,7 @@ class EpollClient:
 
     def _end(
         self,
-        stream: _Stream,
+        stream: Stream,
         how: str,
         kind: str = "",
         message: str = "",
@@ -301,27 +299,22 @@ class EpollClient:
             self._state.finished(stream.exchange)
             self._fill_slots()
 
-    def _break(self, stream: _Stream, code: int) -> None:
+    def _break(self, stream: Stream, code: int) -> None:
         names = {errno.ECONNREFUSED: "refused", errno.ECONNRESET: "reset", errno.EPIPE: "reset"}
         kind = names.get(code, "broken")
         self._check_gone(stream, BROKEN, kind, os.strerror(code) if code else "connection broke")
 
-    def _check_gone(self, stream: _Stream, how: str, kind: str = "", message: str = "") -> None:
+    def _check_gone(self, stream: Stream, how: str, kind: str = "", message: str = "") -> None:
         """A connection broke: does the server still listen? Its slot waits for the answer.
 
-        A dying process closes its sockets one after the other, so a server that still listens
-        now is asked once more a moment later.
+        That is asked at the next tick, once for all that broke meanwhile. A dying process closes its
+        sockets one after the other, so a server that still listens is asked again a moment later.
         """
-        exchange = stream.exchange
         self._end(stream, how, kind, message, settle=False)
-        if not listens(self._load.endpoint):
-            self._mark_gone(exchange)
-            self._settle(exchange)
-        else:
-            self._checks.append((time.monotonic_ns() + _GONE_CHECK_NS, exchange))
+        self._checks.append(_Broken(time.monotonic_ns(), False, stream.exchange))
 
     def _mark_gone(self, exchange: Exchange) -> None:
-        if self._gone_ns == _FAR_NS:
+        if self._gone_ns == FAR_NS:
             self._gone_ns = time.monotonic_ns()
         self._state.stop("server_gone")
         exchange.decoder.catch_up()
@@ -342,38 +335,49 @@ class EpollClient:
             self._state.stop("signal")
             for stream in list(self._streams.values()):
                 self._end(stream, CLIENT, "interrupted", "the client was told to stop")
-        due = [exchange for at, exchange in self._checks if now >= at or self._state.stopping]
-        if due:
-            self._checks = [(at, one) for at, one in self._checks if one not in due]
-            gone = not listens(self._load.endpoint)
-            for exchange in due:
-                if gone:
-                    self._mark_gone(exchange)
-                self._settle(exchange)
+        self._look_for_server(now)
         if now >= self._gone_ns + _GONE_GRACE_NS:
             for stream in list(self._streams.values()):
-                self._end(stream, SERVER_GONE, "server_gone", "nothing listens any more")
+                reads = stream.exchange.reads
+                if not reads or now >= reads[-1].user_ns + _GONE_GRACE_NS:
+                    self._end(stream, SERVER_GONE, "server_gone", "nothing listens any more")
         if now >= self._next_deadline_ns:
-            self._next_deadline_ns = _FAR_NS
+            self._next_deadline_ns = FAR_NS
             for stream in list(self._streams.values()):
                 if now >= stream.deadline_ns:
                     self._past_deadline(stream, now)
                 else:
                     self._set_deadline(stream, stream.deadline_ns)
 
-    def _set_deadline(self, stream: _Stream, at_ns: int) -> None:
+    def _look_for_server(self, now: int) -> None:
+        due = [one for one in self._checks if now >= one.at_ns or self._state.stopping]
+        if not due:
+            return
+        self._checks = [one for one in self._checks if one not in due]
+        gone = not listens(self._load.endpoint)
+        for one in due:
+            if gone:
+                self._mark_gone(one.exchange)
+            elif not one.again and not self._state.stopping:
+                self._checks.append(_Broken(now + _GONE_CHECK_NS, True, one.exchange))
+                continue
+            self._settle(one.exchange)
+
+    def _set_deadline(self, stream: Stream, at_ns: int) -> None:
         stream.deadline_ns = at_ns
         self._next_deadline_ns = min(self._next_deadline_ns, at_ns)
 
-    def _total_deadline(self, stream: _Stream) -> int:
+    def _total_deadline(self, stream: Stream) -> int:
         return (stream.exchange.begun_ns or 0) + self._total_ns
 
-    def _past_deadline(self, stream: _Stream, now: int) -> None:
+    def _past_deadline(self, stream: Stream, now: int) -> None:
         """Decode what there is, and see which limit really applies (pings are no progress)."""
         exchange, limits = stream.exchange, self._load.limits
         decoder = exchange.decoder
+        if not self._read_up(stream):
+            return
         decoder.catch_up()
-        if stream.lingering and decoder.finished:
+        if stream.lingering and (decoder.finished or exchange.status != 200):
             self._end(stream, WHOLE, now_ns=exchange.reads[-1].user_ns)
             return
         stream.lingering = False
@@ -397,7 +401,17 @@ class EpollClient:
             return
         self._set_deadline(stream, min(at_ns, self._total_deadline(stream)))
 
-    def _time_out(self, stream: _Stream, kind: str, limit_s: float, now: int) -> None:
+    def _read_up(self, stream: Stream) -> bool:
+        """What lies in the socket has come in time, however late we look; False: that was the end."""
+        fd, seen = stream.sock.fileno(), -1
+        while stream.unsent is None and len(stream.exchange.reads) > seen:
+            seen = len(stream.exchange.reads)
+            self._read(stream)
+            if self._streams.get(fd) is not stream:
+                return False
+        return True
+
+    def _time_out(self, stream: Stream, kind: str, limit_s: float, now: int) -> None:
         if kind != "total" and self._state.stalled(stream.exchange):
             self._state.stop("stalled")
         self._end(stream, TIMEOUT, kind, f"{kind}: nothing within {limit_s:g} s", now_ns=now)

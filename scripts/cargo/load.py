@@ -17,7 +17,7 @@ from cargo.exchange import WHOLE, Exchange, RunClock
 from cargo.stamps import MonotonicOffset
 
 TICK_S = 0.010
-_PROBE_TIMEOUT_S = 0.3
+_PROBE_TIMEOUT_S = 0.02  # a refusal on this machine comes at once; the loop stands still meanwhile
 
 
 class Limits(NamedTuple):
@@ -62,15 +62,17 @@ class RunState:
         self.kernel_stamps = False
         self.last_read_ns = 0
         self.each_tick: Callable[[], None] = lambda: None
-        # Where the load is shared by processes, the others' part of it:
+        # Where the load is shared by processes: when any of the others read something.
         self.others_read_ns: Callable[[], int] = lambda: 0
-        self.others_done: Callable[[], int] = lambda: 0
         self.stages: List[Callable[[], Iterator[Exchange]]] = [self._warm_up, self._count]
         self.done = 0
         self._turns: Iterator[Exchange] = iter(())
         self._next: Optional[Exchange] = None
         self._exhausted = True
-        self._progress = progress
+        # Called with the number of finished requests; who shares the load tells for all.
+        self.tell: Callable[[int], None] = lambda _done: None
+        if progress is not None:
+            self.tell = lambda done: progress(done, load.requests)
 
     @property
     def clock(self) -> RunClock:
@@ -145,8 +147,7 @@ class RunState:
         if exchange.warmup:
             return
         self.done += 1
-        if self._progress is not None:
-            self._progress(self.done + self.others_done(), len(self.counted))
+        self.tell(self.done)
 
     def close(self) -> None:
         self.offset.measure(200)

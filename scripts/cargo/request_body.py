@@ -14,7 +14,8 @@ from cargo import scenario
 from cargo.exchange import Exchange
 
 CACHES = ("as_is", "cold", "warm")
-_RESERVED = ("messages", "model", "stream", "max_tokens")
+# Several answers to one request would break every count.
+_RESERVED = ("messages", "model", "stream", "max_tokens", "n", "best_of")
 
 
 class Options(NamedTuple):

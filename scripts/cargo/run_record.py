@@ -14,10 +14,11 @@ import tempfile
 from typing import Any, Dict, List, NamedTuple, Optional
 
 from cargo import printable, record, scenario
+from cargo.endpoint import UsageError
 from cargo.load import RunState
 
 _AS_GIVEN = (
-    "base_url", "concurrency", "requests", "rate", "arrivals", "max_tokens", "min_tokens", "seed",
+    "base_url", "concurrency", "requests", "rate", "arrivals", "arrivals_seed", "max_tokens", "min_tokens", "seed",
     "warmup", "cache", "http", "temperature", "ignore_eos", "continuous_usage_stats",
     "return_token_ids", "extra_body", "label", "processes",
 )  # fmt: skip
@@ -70,6 +71,21 @@ def _autogroup() -> Optional[str]:
             return handle.read().strip()
     except OSError:
         return None
+
+
+def check_place(path: str) -> None:
+    """Raises UsageError where the record could not be written: before anything is sent."""
+    folder, name = os.path.split(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise UsageError(f"--out: no folder {folder}")
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise UsageError(f"--out {path}: it exists and is no file")
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=name + ".", suffix=".tmp", dir=folder)
+        os.close(handle)
+        os.unlink(temporary)
+    except OSError as problem:
+        raise UsageError(f"--out {path}: {problem.strerror}") from None
 
 
 def write_whole(path: str, found: Dict[str, Any]) -> None:

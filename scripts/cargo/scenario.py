@@ -25,6 +25,16 @@ class ScenarioError(ValueError):
     """The scenario or the extra body cannot be used; the message says why."""
 
 
+def strict_json(text: str) -> Any:
+    """JSON that can be sent: no NaN, no Infinity, nothing that is no UTF-8. Raises ValueError."""
+    try:
+        found = json.loads(text)
+        json.dumps(found, allow_nan=False, ensure_ascii=False).encode("utf-8")
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    return found
+
+
 def load(name: str) -> Dict[str, Any]:
     """A shipped scenario by its name, or a JSON file by its path."""
     try:
@@ -33,7 +43,7 @@ def load(name: str) -> Dict[str, Any]:
         else:
             with open(name, "rb") as handle:
                 text = handle.read()
-        found = json.loads(text.decode("utf-8"))
+        found = strict_json(text.decode("utf-8"))
     except OSError as problem:
         known = ", ".join(SHIPPED)
         raise ScenarioError(f"scenario {name!r}: {problem.strerror} (shipped: {known})") from None

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -307,6 +308,111 @@ def test_model_auto_asks_the_server() -> None:
     assert server.truths[0].request.startswith(b"GET /v1/models HTTP/1.1\r\n")
     assert found["run"]["model"] == "tiny-moe"
     assert json.loads(server.truths[1].request.partition(b"\r\n\r\n")[2])["model"] == "tiny-moe"
+
+
+def test_a_server_that_lists_no_model_is_not_gone() -> None:
+    denied = b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n"
+    with serving([Send(denied)]) as server:
+        found = run_client(server.port, "--model=auto", requests=2)
+    assert outcomes(found) == ["connection", "not_started"]
+    assert found["client"]["ended"] == "no_model"
+    assert "401" in found["requests"][0]["error"]["message"]
+
+
+@pytest.mark.parametrize("cut", [7, 11, 13])
+def test_a_last_word_that_a_read_cut_ends_the_request(cut: int) -> None:
+    """`data: [DONE]` in two chunks, and the connection stays open: no slot waits for a time limit."""
+    end = event("[DONE]")
+    script = [*WHOLE[:-2], Send(framed(end[:cut])), Wait(0.05), Send(framed(end[cut:])), Hold()]
+    with serving(script) as server:
+        found = run_client(server.port, "--timeout-between-tokens=20", requests=2)
+    assert outcomes(found) == ["ok", "ok"]
+    assert found["client"]["wall_s"] < 15
+
+
+def test_a_server_that_only_stops_listening_streams_on() -> None:
+    """A graceful shutdown: one connection is refused, the open stream has its events to the end."""
+    slow = steps(plain_events(), first_s=0.01, gap_s=0.15)
+    with serving(slow, [*BEGUN, Wait(0.1), StopListening()]) as server:
+        found = run_client(server.port, requests=9, concurrency=2)
+    assert outcomes(found)[:2] == ["ok", "server_gone"]
+    assert outcomes(found)[2:] == ["not_started"] * 7
+
+
+def test_an_error_whose_body_does_not_end_costs_no_time_limit() -> None:
+    head = b"HTTP/1.1 500 Oops\r\ncontent-type: application/json\r\ncontent-length: 999\r\n\r\n"
+    script: list[Step] = [Send(head + b'{"error":{"message":"boom"}}'), Hold()]
+    with serving(script, WHOLE) as server:
+        found = run_client(server.port, "--timeout-first-token=60", requests=2)
+    assert outcomes(found) == ["http_error", "ok"]
+    assert found["client"]["ended"] == "done"
+
+
+def test_a_reply_to_a_request_that_is_not_sent_whole_is_read(tmp_path: Path) -> None:
+    """The server says 413 after the head and reads no more; its connection stays open."""
+    prompt = tmp_path / "long.json"
+    prompt.write_text(json.dumps({"messages": [{"role": "user", "content": "x" * 20_000_000}]}))
+    reply = b"HTTP/1.1 413 Too Large\r\ncontent-length: 5\r\n\r\nlarge"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(reply)
+                hold.wait(30)
+
+        hold = threading.Event()
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            found = run_client(listener.getsockname()[1], f"--scenario={prompt}")
+        finally:
+            hold.set()
+            thread.join(30)
+    assert outcomes(found) == ["http_error"]
+    assert found["requests"][0]["error"]["status"] == 413
+
+
+def test_what_came_while_the_client_was_put_aside_came_in_time(tmp_path: Path) -> None:
+    """Stopped for longer than a time limit, while the server sent all: no fault of the server's."""
+    out = tmp_path / "run.json"
+    slow = steps(plain_events(), first_s=0.3, gap_s=0.02)
+    with serving(slow) as server:
+        line = command(
+            server.port, out, "--timeout-between-tokens=0.6", "--timeout-first-token=0.6"
+        )
+        process = subprocess.Popen(line, stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + 20
+        while not server.truths and time.monotonic() < deadline:
+            time.sleep(0.005)
+        process.send_signal(signal.SIGSTOP)
+        while not server.truths[0].end and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.7)
+        process.send_signal(signal.SIGCONT)
+        assert process.wait(timeout=20) == 0
+    found = json.loads(out.read_text())
+    assert outcomes(found) == ["ok"] * 3, found["requests"][0]["error"]
+
+
+def test_a_signal_while_the_record_is_made_costs_no_record(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    """All requests are over; their decoding takes its time."""
+    from cargo import run_record
+
+    out = tmp_path / "run.json"
+    assemble = run_record.assemble
+
+    def told_to_stop(*arguments: Any) -> dict[str, Any]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return assemble(*arguments)
+
+    monkeypatch.setattr(decode_microbench, "assemble", told_to_stop)
+    with serving(WHOLE) as server:
+        assert decode_microbench.main(command(server.port, out)[2:]) == 0
+    assert outcomes(json.loads(out.read_text())) == ["ok"] * 3
 
 
 def test_model_auto_without_a_server_is_a_record_too() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cargo import decode_microbench, endpoint, load, scenario, stamps
+from cargo import client_options, decode_microbench, endpoint, load, scenario, stamps
 
 CARGO = Path(decode_microbench.__file__).parent
 GOOD = [
@@ -90,6 +90,17 @@ BAD_LINES = [
     (["--cache=warm"], "needs --warmup"),
     (["--prompt-tokens=9"], "exclude each other"),
     (["--processes=0"], "at least 1"),
+    (["--timeout-total=1e300"], "at most 1000000000"),
+    (['--extra-body={"x": NaN}'], "not JSON"),
+    (['--extra-body={"x": 1e999}'], "not JSON"),
+    (['--extra-body={"n": 2}'], "'n' is set by the client"),
+    (['--extra-body={"ignore_eos": "no"}'], "ignore_eos: 'no' cannot be"),
+    (['--extra-body={"min_tokens": 9}'], "--min-tokens is more than --max-tokens"),
+    (["--seed=\udcff"], "--seed: text that is no UTF-8"),
+    (["--base-url=http://[::1"], "base-url"),
+    (["--base-url=http://a..b:80"], "base-url"),
+    (["--out=/dev/null"], "is no file"),
+    ([f"--out={'x' * 300}.json"], "File name too long"),
 ]
 
 
@@ -123,11 +134,49 @@ def test_httpx_missing_is_said_clearly(monkeypatch: Any, tmp_path: Path, capsys:
 
 
 def test_nothing_written_ends_with_1(monkeypatch: Any, tmp_path: Path, capsys: Any) -> None:
-    out = tmp_path / "folder"
-    out.mkdir()  # a folder has that name: the file cannot take its place
-    assert decode_microbench.main([*GOOD, f"--out={out}"]) == 1
-    assert "--out" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+    def full(_fd: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert decode_microbench.main([*GOOD, f"--out={tmp_path}/f.json"]) == 1
+    assert "No space left" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_in_the_files_place_is_told_before_anything_is_sent(
+    tmp_path: Path, capsys: Any
+) -> None:
+    (tmp_path / "folder").mkdir()
+    assert decode_microbench.main([*GOOD, f"--out={tmp_path}/folder"]) == 2
+    assert "it exists and is no file" in capsys.readouterr().err
+
+
+def test_what_the_extra_body_says_is_what_the_record_says() -> None:
+    line = '--extra-body={"temperature": 0.5, "ignore_eos": false, "min_tokens": 4, "top_p": 0.9}'
+    found = client_options.read([*GOOD, "--out=f.json", line])
+    assert (found.temperature, found.ignore_eos, found.min_tokens) == (0.5, False, 4)
+    assert found.extra_body == {"top_p": 0.9}
+
+
+def test_a_terminal_that_cannot_say_it_is_no_failure(monkeypatch: Any) -> None:
+    class Full:
+        def write(self, _text: str) -> int:
+            raise OSError(28, "No space left on device")
+
+        def flush(self) -> None: ...
+
+    monkeypatch.setattr(sys, "stdout", Full())
+    decode_microbench._say("汉")
+    assert sys.stdout.name == os.devnull
+    sys.stdout.close()
+
+
+def test_a_progress_file_that_cannot_be_written_ends_no_run() -> None:
+    if not os.path.exists("/dev/full"):
+        pytest.skip("this system has no /dev/full")
+    progress = decode_microbench.ProgressFile("/dev/full")
+    progress(1, 2)
+    progress.close()
 
 
 def test_the_record_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
