@@ -78,6 +78,14 @@ def test_many_points_are_thinned_and_the_last_one_stays() -> None:
     assert points["n"][-1] == 0
 
 
+def test_a_short_poisson_schedule_has_the_rate_that_was_asked_for() -> None:
+    for seed in "abcdefgh":
+        due = schedule.due_times(4, "poisson", 9, seed)
+        assert due == sorted(due)
+        assert due[-1] == pytest.approx(2.0)
+    assert schedule.due_times(4, "poisson", 1, "a") == [0]
+
+
 def test_nothing_was_sent() -> None:
     found = figures(Tally(), 0.0, 0)
     empty = ("stamp_source", "cpu_share", "concurrency_mean", "concurrency_max", "open_requests")
@@ -104,6 +112,7 @@ def test_a_poisson_schedule_is_drawn_from_the_seed_and_has_exponential_gaps() ->
     assert due == schedule.due_times(10, "poisson", 20001, "x")
     assert due != schedule.due_times(10, "poisson", 20001, "y")
     assert due[0] == 0
+    assert due[-1] == pytest.approx(2000)
     gaps = [two - one for one, two in itertools.pairwise(due)]
     assert min(gaps) >= 0
     assert statistics.fmean(gaps) == pytest.approx(0.1, rel=0.03)
