@@ -190,6 +190,9 @@ def _first_request(row: Row, tables: Tables) -> Iterator[Found]:
 
 
 def _idle(row: Row, tables: Tables) -> Iterator[Found]:
+    """Of a closed loop only: an open one leaves the accelerators idle by its own rate."""
+    if row.get("rate"):
+        return
     inside, share = row["util_pct_mean_window"], row["idle_share_window"]
     util = inside if inside is not None else row["util_pct_mean_all"]
     if util is None or not (util < IDLE_UTIL or (share is not None and share >= IDLE_SHARE)):

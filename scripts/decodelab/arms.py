@@ -19,6 +19,8 @@ PROMPT_TOLERANCE = 0.02  # a run's salt may cost a token or two
 CACHE_TOLERANCE = 0.05  # of the hit share
 # More tokens an event than this need counts; a held-back marker or half a character stays below.
 MANY_TOKENS = 1.3
+# A median gap below this share of the time per token: most events came on the heels of another.
+ON_THE_HEELS = 0.2
 
 
 @dataclass
@@ -156,7 +158,9 @@ def mismatches(
         out.append(
             reasons.reason("identity_differs", a=", ".join(versions[0]), b=", ".join(versions[1]))
         )
-    if base.metric in EVENT_METRICS:
+    if base.metric.startswith("itl_s"):
+        out += _gaps(base, cand, plan)
+    elif base.metric in EVENT_METRICS:
         out += _bursts(base, cand, plan)
     return out
 
@@ -200,9 +204,7 @@ def _bursts(base: Arm, cand: Arm, plan: Mapping[str, Any]) -> list[dict[str, str
 
     An arm whose events are as many as its tokens shows it; one with fewer must carry counts.
     """
-    told = [plan["variants"].get(arm.variant, {}).get("canonical") or {} for arm in (base, cand)]
-    a, b = flags.bursts(told[0]), flags.bursts(told[1])
-    differing = [flag for flag in {**a, **b} if a.get(flag) != b.get(flag)]
+    differing = _burst_flags(base, cand, plan)
     known = [_tokens_an_event(arm) for arm in (base, cand)]
     uncounted = [share for share in known if share is None or share > MANY_TOKENS]
     unlike = None not in known and abs(known[0] - known[1]) > MANY_TOKENS - 1  # type: ignore[operator]
@@ -212,10 +214,43 @@ def _bursts(base: Arm, cand: Arm, plan: Mapping[str, Any]) -> list[dict[str, str
     return [reasons.reason("token_counts_needed", flag=what)]
 
 
+def _burst_flags(base: Arm, cand: Arm, plan: Mapping[str, Any]) -> list[str]:
+    """The flags that make bursts and are not alike in both arms."""
+    told = [plan["variants"].get(arm.variant, {}).get("canonical") or {} for arm in (base, cand)]
+    a, b = flags.bursts(told[0]), flags.bursts(told[1])
+    return [flag for flag in {**a, **b} if a.get(flag) != b.get(flag)]
+
+
+def _gaps(base: Arm, cand: Arm, plan: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Gaps between events are times per token in both arms alike, or in none: else they measure two
+    things. Counts do not help here: a burst of single tokens has a count on each and no gaps.
+    """
+    differing = _burst_flags(base, cand, plan)
+    events = [_events_hold(arm) for arm in (base, cand)]
+    heels = [_on_the_heels(arm) for arm in (base, cand)]
+    unlike = None not in events and abs(events[0] - events[1]) > MANY_TOKENS - 1  # type: ignore[operator]
+    if not (differing or unlike or (None not in heels and heels[0] != heels[1])):
+        return []
+    what = differing[0] if differing else "tokens per event" if unlike else "gaps between events"
+    return [reasons.reason("events_in_bursts", what=what)]
+
+
+def _on_the_heels(arm: Arm) -> bool | None:
+    """Whether most events of the arm came right behind another; None if it is not on record."""
+    pairs = [(row["itl_s_p50"], row["tpot_s_p50"]) for row in arm.rows]
+    if not pairs or any(gap is None or not tpot for gap, tpot in pairs):
+        return None
+    return all(gap < ON_THE_HEELS * tpot for gap, tpot in pairs)
+
+
 def _tokens_an_event(arm: Arm) -> float | None:
     """Tokens per output event; 1 where every event carries its own count; None if not on record."""
     if arm.rows and all(row["multi_token_share"] is not None for row in arm.rows):
         return 1.0
+    return _events_hold(arm)
+
+
+def _events_hold(arm: Arm) -> float | None:
     if any(r["n_events"] is None or r["completion_tokens"] is None for r in arm.requests):
         return None
     events = sum(r["n_events"] for r in arm.requests)

@@ -61,6 +61,7 @@ DECLARED = {
     "cache": Column("", "declared state of the prefix cache: as_is, cold or warm"),
     "prompt_asked_tokens": Column("tokens", "length that a synthetic prompt was asked for"),
     "prompt_sized_by": Column("", "tokenize: the server counted it; estimate: nobody did"),
+    "prompt_problem": Column("", "what went wrong while it was sized"),
     "prompt_least_tokens": Column("tokens", "least prompt_tokens of a success"),
     "prompt_most_tokens": Column("tokens", "largest prompt_tokens of a success"),
 }
@@ -82,6 +83,9 @@ CLIENT = {
     "concurrency_max": Column("requests", "largest number of requests open at once"),
     "schedule_late_p99_s": Column("s", "P99 of begun minus due; empty: a closed loop"),
     "schedule_late_max_s": Column("s", "largest such lateness; empty: a closed loop"),
+    "rate_kept": Column(
+        "requests/s", "at which counted requests really began; empty: a closed loop"
+    ),
     "itl_counted_share": Column(
         "share", "gaps between output deltas whose later delta has a known token count"
     ),
@@ -100,6 +104,8 @@ SECOND = {
     "cross_ttft_s_p50": Column("s", "P50 of ttft_s over its successes"),
     "cross_decode_rate_median": Column("tok/s", "median of decode_rate over its successes"),
     "cross_itl_s_p50": Column("s", "P50 of its gaps between output deltas"),
+    "cross_validity": Column("", "valid, suspect or invalid: of the cross-check's own record"),
+    "cross_reasons": Column("", "codes of what makes it suspect or invalid, joined by ;"),
     "cross_problem": Column("", "why the cross-check left no record"),
 }
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cargo import record
+
 WARM_SHARE = 0.5  # of the prompt's tokens that a warm cache must hold
 SIZE_TOLERANCE = 0.02  # of the prompt tokens that were asked for
 SCHEDULE_SHARE = 0.10  # of the mean gap between requests: later than this bends the arrivals
@@ -36,7 +38,17 @@ def broken(
         codes.append("schedule_not_kept")
     if any(request.get("completion_tokens") is None for request in ok):
         codes.append("usage_missing")
+    asked = run.get("continuous_usage_stats") or run.get("return_token_ids")
+    if asked and any(None in counts(request) for request in ok):
+        codes.append("token_counts_missing")
     return codes
+
+
+def counts(request: Request) -> list[int | None]:
+    """The token count of each output event, None for one without; [] where no events are on record."""
+    events = request.get("events") or {}
+    pairs = zip(events.get("kind") or [], events.get("tokens") or [], strict=False)
+    return [count for kind, count in pairs if kind in record.OUTPUT_KINDS]
 
 
 def cache_counted_otherwise(

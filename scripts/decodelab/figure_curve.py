@@ -38,14 +38,17 @@ class Line:
 
 
 def lines(findings: Findings, experiment: str) -> list[Line]:
-    """The runs of each variant and start, where they make a curve."""
+    """The runs of each variant, start and workload, where they make a curve. An open loop has none:
+    its concurrency is a cap.
+    """
     groups: dict[tuple[str, float, str], list[Row]] = {}
     for arm in findings.arms(experiment):
         if findings.is_cell(arm.variant):
             continue
         for row in findings.rows(arm):
-            if row.get("validity") != "invalid" and row.get("concurrency") is not None:
-                key = (arm.variant, row.get("start") or 1.0, arm.scenario)
+            drawn = row.get("validity") != "invalid" and row.get("rate") is None
+            if drawn and row.get("concurrency") is not None:
+                key = (arm.variant, row.get("start") or 1.0, arm.workload)
                 groups.setdefault(key, []).append(row)
     curves = [
         Line(v, s, sorted(rows, key=lambda r: r["concurrency"]))

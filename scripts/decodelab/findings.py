@@ -25,6 +25,7 @@ _TEXT = """
 run variant workload scenario start_id source outcome error decode_end validity reasons uuid server
 status cause_class root_cause hint_en hint_zh backend version log
 arrivals cache prompt_sized_by http client_digest stamp_source cross_http cross_problem
+cross_validity cross_reasons prompt_problem
 """
 TEXT_COLUMNS = frozenset(_TEXT.split())  # the others hold numbers
 

@@ -1,7 +1,8 @@
 """Targets held against what was measured: met or not, and by how much.
 
 In: the plan's targets and runs.csv. Out: rows for verdicts.json. A gate is read from a variant's
-runs at its lowest concurrency (the contest measures one stream), one row per run and target."""
+runs at its lowest concurrency (the contest measures one stream), one row per run and target. The
+concurrency of an open loop is a cap: each such workload is a load of its own, and all are read."""
 
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ def table(plan: Mapping[str, Any], tables: Tables) -> list[dict[str, Any]]:
         by_variant.setdefault(row["variant"], []).append(row)
     out: list[dict[str, Any]] = []
     for variant, rows in by_variant.items():
-        lowest = min(row["concurrency"] for row in rows)
+        lowest = min((row["concurrency"] for row in rows if not row.get("rate")), default=None)
         for row in rows:
-            if row["concurrency"] == lowest:
+            if row.get("rate") or row["concurrency"] == lowest:
                 out.extend(
                     _gate(variant, row, metric, aim)
                     for metric, aim in (plan.get("targets") or {}).items()

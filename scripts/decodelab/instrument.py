@@ -34,6 +34,7 @@ def declarations(run: records.Run) -> Row:
         **{name: told.get(name) for name in ("rate", "arrivals", "cache")},
         "prompt_asked_tokens": sizing.get("asked"),
         "prompt_sized_by": sizing.get("by"),
+        "prompt_problem": sizing.get("problem"),
         "prompt_least_tokens": min(prompts, default=None),
         "prompt_most_tokens": max(prompts, default=None),
     }
@@ -51,8 +52,22 @@ def client(run: records.Run) -> Row:
         "coalesced_share": _share(said, "coalesced_reads", "reads"),
         "blurred_share": _share(said, "blurred_events", "output_events"),
         **{name: number(said, name) for name in _AS_SAID},
+        "rate_kept": rate_kept(run.requests),
         **gap_shares(run.ok),
     }
+
+
+def rate_kept(requests: Requests) -> float | None:
+    """Requests a second between the first and the last that began; of an open loop only, where each
+    has a time at which it was due.
+    """
+    begun = [
+        request["t_due_s"] + request["late_s"]
+        for request in requests
+        if request.get("t_due_s") is not None and request.get("late_s") is not None
+    ]
+    span = max(begun) - min(begun) if begun else 0.0
+    return (len(begun) - 1) / span if span > 0 else None
 
 
 def second(run: records.Run) -> Row:
@@ -71,6 +86,8 @@ def second(run: records.Run) -> Row:
         "cross_ttft_s_p50": record.percentile(ttfts, 50),
         "cross_decode_rate_median": statistics.median(rates) if rates else None,
         "cross_itl_s_p50": record.percentile(gaps(other.ok), 50),
+        "cross_validity": other.validity,
+        "cross_reasons": ";".join(other.reasons) or None,
     }
 
 

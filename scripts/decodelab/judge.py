@@ -66,12 +66,14 @@ def answer(
         "scaling": question_kinds.scaling,
     }
     points = _points(question)
-    many = len(points) > 1
+    several_caps = len({point.get("concurrency") for point in points}) > 1
     out = []
     for point in points:
-        verdict = {**_base(experiment, question, point), **BLANK}
-        if many:
-            verdict["id"] = f"{question['id']}.{_label(point, question)}"
+        load = _load(point, plan, tables, several_caps)
+        verdict = {**_base(experiment, question, point), **BLANK, "point": load}
+        if len(points) > 1:
+            label = _label(point, points, load or {"concurrency": point.get("concurrency")})
+            verdict["id"] = f"{question['id']}.{label}"
         kinds[question["kind"]](verdict, question, point, plan, tables)
         out.append(verdict)
     if not points:
@@ -118,17 +120,46 @@ def _points(question: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _label(point: Mapping[str, Any], question: Mapping[str, Any]) -> str:
+def _load(
+    point: Mapping[str, Any], plan: Mapping[str, Any], tables: Tables, several_caps: bool
+) -> dict[str, float] | None:
+    """What the point was measured at: a concurrency, or the rate of an open loop, whose concurrency
+    is a cap; None where two workloads differ in that and their names have to tell.
+    """
+    if point.get("concurrency") is None:
+        return None
+    sides = [point[side] for side in ("baseline", "candidate", "runs") if side in point]
+    rates = {_rate(name, plan, tables) for names in sides for name in names} or {None}
+    rate = rates.pop()
+    if rates:
+        return None
+    at = {"concurrency": point["concurrency"]}
+    return at if rate is None else {"rate": rate, **(at if several_caps else {})}
+
+
+def _rate(run: str, plan: Mapping[str, Any], tables: Tables) -> float | None:
+    """As planned, since a run that was not made yet has a load too; else as its record says."""
+    digests = [entry.get("run") for entry in plan["runs"] if entry["name"] == run]
+    told = (plan.get("points") or {}).get(digests[0] if digests else None) or {}
+    found: float | None = told.get("rate") or tables.runs.get(run, {}).get("rate")
+    return found or None
+
+
+def _label(
+    point: Mapping[str, Any], points: Sequence[Mapping[str, Any]], load: Mapping[str, Any]
+) -> str:
     """What tells this point from the question's others."""
     parts = []
-    variants = {p.get("candidate_variant") or p.get("variant") for p in question["points"]}
-    baselines = {p.get("baseline_variant") for p in question["points"]}
+    variants = {p.get("candidate_variant") or p.get("variant") for p in points}
+    baselines = {p.get("baseline_variant") for p in points}
     if len(variants) > 1:
         parts.append(str(point.get("candidate_variant") or point["variant"]))
     if len(baselines) > 1:
         parts.append(str(point["baseline_variant"]))
-    if point.get("concurrency") is not None:
-        parts.append(f"c{point['concurrency']}")
+    if load.get("rate") is not None:
+        parts.append(f"{load['rate']:g}rps")
+    if load.get("concurrency") is not None:
+        parts.append(f"c{load['concurrency']}")
     return ".".join(parts)
 
 

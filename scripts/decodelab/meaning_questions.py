@@ -7,7 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from decodelab import flags, meaning_servers, mistakes, questions, targets, variants
+from decodelab import (
+    flags,
+    launches,
+    meaning_servers,
+    mistakes,
+    questions,
+    targets,
+    variants,
+    workloads,
+)
 from decodelab.vocabulary import EVENT_METRICS, METRIC_ALIASES, METRICS
 
 if TYPE_CHECKING:
@@ -137,8 +146,8 @@ def _arms(
     if all(well):
         _point(todo, path, question, [str(arm[3]) for arm in arms], kind)
         _difference(todo, path, question, kind)
-        if todo.whole and not todo.config.get("replay"):
-            _counts(todo, path, question, [str(arm[1]) for arm in arms], str(arms[0][3]))
+        if todo.whole:
+            _events(todo, path, question, [str(arm[1]) for arm in arms], str(arms[0][3]))
 
 
 def _arm(
@@ -216,18 +225,64 @@ def _difference(todo: Check, path: Path, question: dict[str, Any], kind: str) ->
                 "a variant that differs",
                 hint,
             )
+    elif kind == "compare_workloads" and todo.whole and not todo.found:
+        _one_run(todo, path, question)
 
 
-def _counts(todo: Check, path: Path, question: dict[str, Any], names: list[str], load: str) -> None:
+def _one_run(todo: Check, path: Path, question: dict[str, Any]) -> None:
+    """Runs that ask the same of one start are one run, however their workloads are called. Of a
+    replay each name is a file of its own.
+    """
+    config = todo.config
+    if config.get("replay"):
+        return
+    points, resolved = workloads.points(config, todo.root), variants.resolve(config)
+    base, cand = str(question["baseline"]), str(question["candidate"])
+    chosen = question.get("concurrency")
+    for cell in variants.grids(config).get(question["variant"], [question["variant"]]):
+        sampling = launches.tool(config, resolved[cell]) != "none"
+        one, other = (
+            {
+                p.run(p.telemetry and sampling)
+                for p in points[load]
+                if chosen in (None, p.concurrency)
+            }
+            for load in (base, cand)
+        )
+        if one & other:
+            hint = "give one of the two another seed; a scenario's name, suffix and timeout_s make no other run"
+            if points[base][0].telemetry != points[cand][0].telemetry:
+                hint = f'they differ in telemetry, but the host of "{cell}" has no telemetry tool'
+            found = f'"{cand}", whose run is that of "{base}": both arms would be one and the same'
+            todo.add((*path, "candidate"), found, "a workload that is measured by itself", hint)
+            return
+
+
+def _events(todo: Check, path: Path, question: dict[str, Any], names: list[str], load: str) -> None:
+    """Metrics that rest on when events came, of arms whose events hold unlike many tokens."""
+    metric = questions.metric(str(question.get("metric")))
+    differing = _bursts_differ(todo, names) if metric in EVENT_METRICS else None
+    if differing is None:
+        return
+    if question["kind"] == "compare_variants" and metric.startswith("itl_s"):
+        figure = metric.removeprefix("itl_s")
+        todo.add(
+            (*path, "metric"),
+            f"{question['metric']} of arms that differ in {differing}",
+            f"a metric per token: tpot_s{figure} or decode_rate{figure}",
+            "events come in bursts there, and the gap between two events is no time per token",
+        )
+    elif not todo.config.get("replay"):
+        _counts(todo, path, question, differing, load)
+
+
+def _counts(todo: Check, path: Path, question: dict[str, Any], differing: str, load: str) -> None:
     """Where events may hold several tokens in one arm and not in another, each must say how many."""
     entry = todo.config["workloads"].get(load) or {}
-    if questions.metric(str(question.get("metric"))) not in EVENT_METRICS:
-        return
     if entry.get("continuous_usage_stats") or entry.get("return_token_ids"):
         return
-    differing = _bursts_differ(todo, names)
     at: Path = ("workloads", load, "continuous_usage_stats")
-    if differing and not any(m.path == at for m in todo.found):
+    if not any(m.path == at for m in todo.found):
         todo.add(
             at,
             f"no token counts in the events, but {mistakes.dotted(path)} asks for"

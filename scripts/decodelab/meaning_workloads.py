@@ -26,6 +26,8 @@ _OWNED = {
     "return_token_ids": "set `return_token_ids` of the workload",
     "continuous_usage_stats": "set `continuous_usage_stats` of the workload",
 }
+# A run counts one answer a request.
+_SEVERAL = ("n", "best_of")
 _STREAM_OPTIONS = {
     "include_usage": "the client always asks for it; it counts the tokens",
     "continuous_usage_stats": "set `continuous_usage_stats` of the workload",
@@ -52,15 +54,34 @@ def check(todo: Check) -> None:
 def _workload(todo: Check, name: str, entry: dict[str, Any]) -> None:
     path = ("workloads", name)
     prompt, tools = entry.get("prompt"), entry.get("tools")
+    content: Any = {}
+    read: Any = {}
     if not isinstance(prompt, dict):  # of a made-up one, the shape is all
         hint = mistakes.did_you_mean(prompt, workloads.SHIPPED)
         allowed = "short, tool, a file of the checkout, or {tokens: N}"
-        _content(todo, (*path, "prompt"), prompt, allowed, hint, workloads.read_prompt)
+        content = _content(todo, (*path, "prompt"), prompt, allowed, hint, workloads.read_prompt)
     if tools is not None:
         allowed = "a number from 1 to 29, or a file"
         read = _content(todo, (*path, "tools"), tools, allowed, None, workloads.read_tools)
         if isinstance(prompt, dict) and read is not None:
             _tools_in_prompt(todo, name, prompt.get("tokens"), read["tools"])
+    if todo.whole and content is not None and read is not None:
+        _tool_choice(todo, name, entry.get("tool_choice"), content, read.get("tools"))
+
+
+def _tool_choice(todo: Check, name: str, said: Any, content: dict[str, Any], tools: Any) -> None:
+    """Without tools no choice of them is sent, and the run would be another one in nothing but its
+    digest.
+    """
+    choice = said or content.get("tool_choice")
+    if choice is None or tools or content.get("tools"):
+        return
+    todo.add(
+        ("workloads", name, "tool_choice" if said else "prompt"),
+        f'tool_choice "{choice}", but no tools',
+        "tool_choice beside tools: those of `tools`, or of the prompt's file",
+        "write tools: N, or leave tool_choice out",
+    )
 
 
 def _tools_in_prompt(todo: Check, name: str, tokens: int | None, tools: list[Any]) -> None:
@@ -98,9 +119,12 @@ def _extra_body(todo: Check, name: str, entry: dict[str, Any]) -> None:
     path: mistakes.Path = ("workloads", name, "extra_body")
     extra = entry.get("extra_body") or {}
     for key in extra:
+        allowed = "any field but " + ", ".join((*_OWNED, *_SEVERAL))
         if key in _OWNED:
-            allowed = "any field but " + ", ".join(_OWNED)
             todo.add((*path, key), f"{key}, which the client sets itself", allowed, _OWNED[key])
+        if key in _SEVERAL:
+            found = f"{key}, which asks for several answers in one request"
+            todo.add((*path, key), found, allowed, "one request is one answer: raise `requests`")
     options = extra.get("stream_options", {})
     path = (*path, "stream_options")
     if not isinstance(options, dict):

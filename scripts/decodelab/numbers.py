@@ -158,12 +158,16 @@ def milliseconds(value_s: float | None) -> str:
 
 
 def about(metric: str, value: float | None) -> str:
-    """In round figures: `29%`."""
+    """In round figures: `29%`; below ten in two significant digits, `0.19s`."""
     if not known(value):
         return DASH
     assert value is not None
     style, _ = _style(metric)
-    return f"{fixed(value * style.factor, 0)}{style.unit}"
+    printed = value * style.factor
+    digits = 0
+    if style is not _STYLES["tokens"] and 0 < abs(printed) < 9.95:
+        digits = min(6, 1 - math.floor(math.log10(abs(printed))))
+    return f"{fixed(printed, digits)}{style.unit}"
 
 
 def known(value: float | None) -> bool:

@@ -146,9 +146,19 @@ def _run(plan: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
             "ignore_eos": point["ignore_eos"],
             "http": point["http"],
             **{key: point[key] for key in OPTIONS if key in point},
+            **arrivals_seed(point, run["start"]),
         },
         "limit_s": limit_s(point, plan["limits"]["floor_tps"]),
     }
+
+
+def arrivals_seed(point: Mapping[str, Any], start: int) -> dict[str, str]:
+    """What an open loop's schedule is drawn from. Not the run's own seed, which its prompt changes:
+    runs of one start that ask different things are compared under one pattern of arrivals.
+    """
+    if point.get("rate") is None:
+        return {}
+    return {"arrivals_seed": f"{point['seed']}-start{start}"}
 
 
 def limit_s(point: Mapping[str, Any], floor_tps: float) -> float:

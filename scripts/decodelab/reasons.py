@@ -56,6 +56,11 @@ TEXTS: dict[str, tuple[str, str]] = {
         "the arms differ in {flag}, and token counts per event are missing: decode rates cannot be "
         "compared",
     ),
+    "events_in_bursts": (
+        "两组的事件成批到达的方式不同（{what}）：事件间隔不是每 token 的时间，请改问 tpot_s",
+        "events come in bursts there, and not alike in both arms ({what}): a gap between events is "
+        "no time per token; ask tpot_s",
+    ),
     # notes
     "one_launch": (
         "每组只有一次启动：区间取自启动间噪声的经验值 ±{floor}",
@@ -92,6 +97,10 @@ TEXTS: dict[str, tuple[str, str]] = {
     "usage_missing": (
         "有成功的请求没有给出 usage，token 数未知",
         "a successful request came without usage: its token count is not known",
+    ),
+    "token_counts_missing": (
+        "要求了逐事件的 token 数，但流中的事件没有给出",
+        "token counts were asked for with every event, and the stream did not give them",
     ),
     "cached_tokens_not_as_declared": (
         "缓存命中与声明的 cache 不符",
@@ -132,7 +141,7 @@ def reason(code: str, **values: Any) -> dict[str, str]:
 def validity(codes: str | None, language: int) -> str:
     """The codes of a run (`a;b`) as words; 0 is Chinese, 1 English."""
     parts = [TEXTS.get(code, (code, code))[language] for code in (codes or "").split(";") if code]
-    return ("；" if language == 0 else "; ").join(parts) or "-"
+    return ("；" if language == 0 else "; ").join(dict.fromkeys(parts)) or "-"
 
 
 def run_invalid(run: str, codes: str | None) -> dict[str, str]:

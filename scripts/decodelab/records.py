@@ -111,7 +111,10 @@ def _look_again(run: Run, folder: Path) -> None:
         if isinstance(data, Mapping) and data.get("problem"):
             run.second_problem = str(data["problem"])
         else:
-            run.second = make_run(run.planned, {}, read_record(folder / name))
+            # It has no capture of its own: that samples are missing is no doubt about it.
+            planned = {**run.planned, "telemetry": False}
+            run.second = make_run(planned, {}, read_record(folder / name))
+            judge_validity(run.second)
     except UnreadableRecord:
         run.second_problem = f"{name} is no run record"
 
@@ -137,6 +140,10 @@ def worked_out(request: Mapping[str, Any]) -> dict[str, Any]:
     null.
     """
     out = {name: request.get(name) for name in record.REQUEST_FIELDS}
+    if out["n_first_delta"] == 1 and _uncounted(request):
+        out["n_first_delta"] = (
+            None  # an older client took every event without a count for one token
+        )
     found = record.derive(
         out["t_start_s"],
         out["t_first_s"],
@@ -163,7 +170,8 @@ def judge_validity(run: Run) -> None:
     planned = run.record["run"].get("requests") or run.planned.get("requests")
     outcomes = [request["outcome"] for request in run.requests]
     if not run.ok:
-        invalid.append("no_success")
+        # The host says the same of a run in which nothing succeeded, by another name.
+        invalid = [*(code for code in invalid if code != "no_ok_request"), "no_success"]
     if "server_gone" in outcomes:
         invalid.append("server_died")
     if planned is not None and run.summary["n_attempted"] < planned:
@@ -215,19 +223,23 @@ def _disagrees(request: Mapping[str, Any]) -> bool:
     """More output events than tokens, token counts on events above usage's, or far fewer events
     than tokens without a count on any of them.
     """
-    total = request.get("completion_tokens")
+    total, seen = request.get("completion_tokens"), request.get("n_events")
     if total is None:
         return False
-    events = request.get("events") or {}
-    pairs = zip(events.get("kind") or [], events.get("tokens") or [], strict=False)
-    tokens = [count for kind, count in pairs if kind in record.OUTPUT_KINDS]
+    tokens = declared.counts(request)
     known = [count for count in tokens if count is not None]
     if known and len(known) == len(tokens) and sum(known) > total:
         return True
-    seen = request.get("n_events")
-    if seen is None:
+    return (seen is not None and seen > total) or _uncounted(request)
+
+
+def _uncounted(request: Mapping[str, Any]) -> bool:
+    """Far fewer events than tokens, and no count on any of them: how many an event held is unknown."""
+    total, seen = request.get("completion_tokens"), request.get("n_events")
+    if total is None or seen is None:
         return False
-    return seen > total or (not known and seen * MANY_TOKENS < total)
+    counted = any(count is not None for count in declared.counts(request))
+    return not counted and bool(seen * MANY_TOKENS < total)
 
 
 def window(run: Run) -> tuple[float, float] | None:

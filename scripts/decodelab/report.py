@@ -183,7 +183,7 @@ def _banner(findings: Findings, words: Words) -> list[Md]:
     lines += [words.say("banner.attached", url=url) for url in urls]
     waiting = [run for run in findings.missing() if run["why"] != "not_possible"]
     if waiting:
-        lines.append(words.say("banner.partial", n=str(len(waiting))))
+        lines.append(words.say_n("banner.partial", len(waiting)))
     return lines
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from decodelab import markdown, numbers
 from decodelab.findings import Findings, Row, values
 from decodelab.markdown import Md
-from decodelab.report_labels import metric_label
+from decodelab.report_labels import metric_label, rate_of
 from decodelab.report_tables import Table
 from decodelab.report_verdicts import Bullet, names
 from decodelab.words import Words
@@ -65,7 +65,9 @@ def targets(findings: Findings, words: Words) -> Table | None:
         for run, found in by_run.items()
     ]
     left = [name for name in findings.runs if name not in by_run]
-    notes = [words.say("targets.lowest", n=str(len(left)))] if left else []
+    notes = [words.say_n("targets.lowest", len(left))] if left else []
+    if any(rate_of(findings, run) for run in by_run):
+        notes.append(words.say("targets.open"))
     align = ["left"] + ["right"] * len(metrics)
     return Table([words.say("table.run"), *heads], align, rows, notes=notes)
 
@@ -115,8 +117,16 @@ def _why(findings: Findings, row: Row, words: Words) -> Md:
         if errors:
             parts.append(words.say("validity.first_error", text=_cut(str(errors[0]))))
     if _may_be_tried_again(row):
-        parts.append(words.say("validity.retry", option=f"--config retry={row['run']}"))
+        parts.append(_way_on(findings, row, words))
     return markdown.joined(parts, words.say("sentence.semicolon"))
+
+
+def _way_on(findings: Findings, row: Row, words: Words) -> Md:
+    """A retry measures what failed on the host; what was read as invalid afterwards is done there."""
+    runs = (findings.published or {}).get("runs") or {}
+    if (runs.get(row["run"]) or {}).get("status") == "done":
+        return words.say("validity.other_seed", workload=row.get("workload"))
+    return words.say("validity.retry", option=f"--config retry={row['run']}")
 
 
 def _may_be_tried_again(row: Row) -> bool:
@@ -134,7 +144,8 @@ def reasons(codes: str, words: Words) -> Md:
     texts = [
         words.say(f"reason.{c}") if f"reason.{c}" in words else markdown.code(c) for c in known
     ]
-    return markdown.joined(texts, words.say("sentence.semicolon")) if texts else Md(numbers.DASH)
+    told = dict.fromkeys(texts)  # two codes may say the same
+    return markdown.joined(told, words.say("sentence.semicolon")) if told else Md(numbers.DASH)
 
 
 def validity_text(findings: Findings, words: Words) -> Md:
@@ -142,8 +153,8 @@ def validity_text(findings: Findings, words: Words) -> Md:
     if not findings.runs and not doubtful:
         return words.say("validity.none")
     if doubtful:
-        return words.say("validity.rows", n=str(len(doubtful)))
-    return words.say("validity.all_valid", n=str(len(findings.runs)))
+        return words.say_n("validity.rows", len(doubtful))
+    return words.say_n("validity.all_valid", len(findings.runs))
 
 
 def failed_starts(

@@ -10,7 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from decodelab import markdown, numbers, report_annex, report_environment, report_verdicts
+from decodelab import (
+    markdown,
+    numbers,
+    report_annex,
+    report_environment,
+    report_verdicts,
+    report_workload,
+)
 from decodelab import report_sentences as sentences
 from decodelab.findings import Arm, Findings, Row
 from decodelab.markdown import Md
@@ -142,26 +149,13 @@ def _workload(findings: Findings, arms: Sequence[Arm], words: Words) -> Md:
         load=first.workload,
         scenario=first.scenario,
         sampled=words.say("setup.sampled", tool=capture_tool(findings, arms)) if sampled else "",
-        declared=_declared(findings, first, words),
+        declared=report_workload.asked(findings, first, words),
         concurrency="/".join(str(c) for c in dict.fromkeys(arm.concurrency for arm in arms)),
         requests=str(first.requests),
         max_tokens=f"max_tokens={first.max_tokens}",
         variants=variants,
         starts=numbers.show_range("n_starts", sorted(float(count) for count in starts)),
     )
-
-
-def _declared(findings: Findings, arm: Arm, words: Words) -> Md:
-    """What the workload asks for beside its length: how requests arrive, the state of the cache."""
-    digest = findings.planned[arm.names[0]].get("run")
-    point = (findings.plan.get("points") or {}).get(digest) or {}
-    parts = []
-    if point.get("rate"):
-        rate, arrivals = numbers.plain("rate", point["rate"]), point.get("arrivals") or "poisson"
-        parts.append(words.say("setup.open_loop", rate=rate, arrivals=arrivals))
-    if point.get("cache"):
-        parts.append(words.say("setup.cache", cache=point["cache"]))
-    return Md("".join(parts))
 
 
 def _files(findings: Findings, experiment: str, words: Words) -> list[Bullet]:

@@ -14,9 +14,11 @@ from decodelab import markdown, numbers, report_server
 from decodelab.columns import FAILURES
 from decodelab.findings import Findings, Row
 from decodelab.markdown import Md
+from decodelab.report_annex import reasons
 from decodelab.report_labels import metric_label
 from decodelab.report_per_run import RUN, Column, code, figure, several, short_time, table
 from decodelab.report_tables import Table
+from decodelab.report_verdicts import names
 from decodelab.words import Words
 
 _LATE = Column(
@@ -46,23 +48,26 @@ _GAPS = (
     RUN,
     short_time("instrument.itl_p50", "itl_s_p50"),
     short_time("instrument.itl_p90", "itl_s_p90"),
-    figure("instrument.counted", "itl_counted_share"),
-    figure("instrument.single", "itl_single_share"),
-    figure("instrument.several", "multi_token_share"),
+    figure("instrument.counted", "itl_counted_share", note="instrument.counted_note"),
+    figure("instrument.single", "itl_single_share", note="instrument.single_note"),
+    figure("instrument.several", "multi_token_share", note="instrument.several_note"),
 )
 _SCHEDULE = (
     RUN,
     Column("instrument.rate", lambda row: numbers.plain("rate", row.get("rate"))),
+    Column("instrument.rate_kept", lambda row: numbers.show("rate_kept", row.get("rate_kept"))),
     code("instrument.arrivals", "arrivals"),
     short_time("instrument.late_p99", "schedule_late_p99_s"),
     short_time("instrument.late_max", "schedule_late_max_s"),
     _OPEN,
 )
+# The measured columns stay where they are empty: a declaration that nobody could check must not look
+# checked.
 _CACHE = (
     RUN,
     code("instrument.cache_declared", "cache"),
-    figure("instrument.cache_usage", "cache_hit"),
-    figure("instrument.cache_server", "server_cache_hit"),
+    figure("instrument.cache_usage", "cache_hit", stays=True),
+    figure("instrument.cache_server", "server_cache_hit", stays=True),
 )
 # Of a cross-check; the other client's column is the same with `cross_` before it.
 _CHECKED = ("ttft_s_p50", "decode_rate_median", "itl_s_p50", "completion_tokens")
@@ -80,8 +85,8 @@ def tables(findings: Findings, words: Words) -> list[Table]:
         _per_run("client", by_client, _CLIENT, words),
         _per_run("gaps", in_gaps, _GAPS, words),
         _per_run("schedule", by_schedule, _SCHEDULE, words),
-        _per_run("sized", sized, _sized(words), words),
-        _per_run("cache", held_to_cache, _CACHE, words),
+        _per_run("sized", sized, _sized(words), words, _problems(sized, words)),
+        _per_run("cache", held_to_cache, (*_CACHE, _checked_by(words)), words),
         _cross_check(rows, words),
         *report_server.tables(findings, words),
     ]
@@ -89,10 +94,37 @@ def tables(findings: Findings, words: Words) -> list[Table]:
 
 
 def _per_run(
-    what: str, rows: Sequence[Row], columns: Sequence[Column], words: Words
+    what: str,
+    rows: Sequence[Row],
+    columns: Sequence[Column],
+    words: Words,
+    more: Sequence[Md] = (),
 ) -> Table | None:
     title, note = words.say(f"instrument.{what}_title"), words.say(f"instrument.{what}_note")
-    return table(rows, columns, title, [note], words)
+    return table(rows, columns, title, [note, *more], words)
+
+
+def _problems(sized: Sequence[Row], words: Words) -> list[Md]:
+    """What went wrong while prompts were sized, each text once with its runs."""
+    by_text: dict[str, list[str]] = {}
+    for row in sized:
+        if row.get("prompt_problem"):
+            by_text.setdefault(row["prompt_problem"], []).append(row["run"])
+    return [
+        words.say("instrument.sized_problem", runs=names(runs, words), text=text)
+        for text, runs in by_text.items()
+    ]
+
+
+def _checked_by(words: Words) -> Column:
+    """Which of the two measured columns the declaration could be held to."""
+
+    def by(row: Row) -> Md:
+        said = row.get("cached_tokens") is not None or row.get("cache_hit") is not None
+        counted = row.get("server_cache_hits") is not None
+        return words.say(f"cache_checked.{'usage' if said else 'server' if counted else 'nobody'}")
+
+    return Column("instrument.cache_checked", by, "left")
 
 
 def _sized(words: Words) -> tuple[Column, ...]:
@@ -184,6 +216,7 @@ def _cross_check(rows: Sequence[Row], words: Words) -> Table | None:
         other = [_checked(name, row.get(f"cross_{name}")) for name in _CHECKED]
         apart = [numbers.effect(_change(row.get(n), row.get(f"cross_{n}"))) for n in _CHECKED]
         clients = [markdown.code(row.get(name) or numbers.DASH) for name in ("http", "cross_http")]
+        clients[1] = _doubted(clients[1], row.get("cross_validity"), words)
         lines += [
             [markdown.code(row["run"]), clients[0], *own, _counts(row, "")],
             ["", clients[1], *other, _counts(row, "cross_")],
@@ -194,6 +227,13 @@ def _cross_check(rows: Sequence[Row], words: Words) -> Table | None:
         for row in rows
         if row.get("cross_problem")
     ]
+    notes += [
+        words.say(
+            "instrument.cross_doubt", run=row["run"], text=reasons(row["cross_reasons"], words)
+        )
+        for row in rows
+        if row.get("cross_reasons")
+    ]
     if not lines and not notes:
         return None
     title = words.say("instrument.cross_title")
@@ -203,6 +243,13 @@ def _cross_check(rows: Sequence[Row], words: Words) -> Table | None:
     head += [metric_label(words, name) for name in _CHECKED] + [words.say("table.counts")]
     align = ["left", "left", *["right"] * (len(_CHECKED) + 1)]
     return Table(head, align, lines, title, [words.say("instrument.cross_note"), *notes])
+
+
+def _doubted(client: Md, validity: str | None, words: Words) -> Md:
+    """The second client's name, and what its own record is worth where that is not all."""
+    if validity in (None, "valid"):
+        return client
+    return markdown.joined([client, words.say(f"state.{validity}")], " · ")
 
 
 def _checked(name: str, value: float | None) -> str:

@@ -39,6 +39,23 @@ def statistic(metric: str, row: Row) -> str:
     return next((candidate for candidate in candidates if candidate in row), name)
 
 
+def rate_of(findings: Findings, run: str) -> float | None:
+    """The rate of an open loop, as planned, else as its record says; None for a closed loop."""
+    digest = findings.planned.get(run, {}).get("run")
+    told = (findings.plan.get("points") or {}).get(digest) or {}
+    found: float | None = told.get("rate") or findings.runs.get(run, {}).get("rate")
+    return found or None
+
+
+def load_of(findings: Findings, arm: Arm, words: Words) -> str:
+    """What stands under `concurrency`: an open loop has a rate, and its concurrency is a cap."""
+    rate = rate_of(findings, arm.names[0])
+    if rate is None:
+        return str(arm.concurrency)
+    shown = numbers.plain("rate", rate)
+    return words.say("table.open_loop", rate=shown, cap=str(arm.concurrency))
+
+
 def cell_parameters(findings: Findings, variants: Sequence[str]) -> list[str]:
     flags: dict[str, None] = {}
     for name in variants:

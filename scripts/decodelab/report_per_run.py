@@ -20,11 +20,15 @@ class Column:
     head: str  # a key of the catalogue
     text: Callable[[Row], str]
     align: str = "right"
+    note: str | None = (
+        None  # a key of the catalogue: told under the table where the column is shown
+    )
+    stays: bool = False  # shown with dashes too: that it is empty is what there is to tell
 
 
-def figure(head: str, name: str) -> Column:
+def figure(head: str, name: str, note: str | None = None, stays: bool = False) -> Column:
     """A column of runs.csv with its unit in each cell."""
-    return Column(head, lambda row: numbers.show(name, row.get(name)))
+    return Column(head, lambda row: numbers.show(name, row.get(name)), note=note, stays=stays)
 
 
 def short_time(head: str, name: str) -> Column:
@@ -45,15 +49,20 @@ def table(
     """Rows without any value but their name are left out too."""
     cells = [[column.text(row) for column in columns] for row in rows]
     cells = [row for row in cells if any(map(_says, row[1:]))]
-    kept = [n for n in range(len(columns)) if n == 0 or any(_says(row[n]) for row in cells)]
+    kept = [
+        n
+        for n, column in enumerate(columns)
+        if n == 0 or column.stays or any(_says(row[n]) for row in cells)
+    ]
     if not cells:
         return None
+    about = [words.say(key) for n in kept if (key := columns[n].note)]
     return Table(
         [words.say(columns[n].head) for n in kept],
         [columns[n].align for n in kept],
         [[row[n] for n in kept] for row in cells],
         title=title,
-        notes=list(notes),
+        notes=[*notes, *about],
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from decodelab import markdown, numbers
 from decodelab.findings import Findings, Row, Verdict
 from decodelab.markdown import Md
-from decodelab.report_labels import metric_label
+from decodelab.report_labels import metric_label, rate_of
 from decodelab.report_sentences import anomalies, deciding, overall, suspect, title
 from decodelab.report_verdicts import answer, names, state, word
 from decodelab.vocabulary import VERDICTS
@@ -157,7 +157,7 @@ def _gates(findings: Findings, words: Words) -> list[Md]:
     if not told:
         return []
     text = markdown.joined(told, words.say("sentence.semicolon"))
-    return [words.say("summary.gates", workload=_workload(findings, workload, words), text=text)]
+    return [words.say("summary.gates", workload=_workload(findings, gates, words), text=text)]
 
 
 def _counts(gate: Gate, workload: str | None) -> bool:
@@ -167,12 +167,15 @@ def _counts(gate: Gate, workload: str | None) -> bool:
     return gate.get("workload") in (None, workload)
 
 
-def _workload(findings: Findings, workload: str | None, words: Words) -> Md:
-    run = next(run for run in findings.planned.values() if run["workload"] == workload)
+def _workload(findings: Findings, gates: Sequence[Gate], words: Words) -> Md:
+    """The load that the gates were read at; two workloads may share a scenario, none its name."""
+    run = findings.planned[gates[0]["run"]]
+    rate = rate_of(findings, run["name"])
     return words.say(
-        "summary.workload",
-        scenario=run["scenario"],
+        "summary.workload" if rate is None else "summary.workload_open",
+        load=run["workload"],
         concurrency=str(run["concurrency"]),
+        rate=numbers.plain("rate", rate),
         max_tokens=str(run["max_tokens"]),
     )
 

@@ -16,6 +16,7 @@ from decodelab.markdown import Md
 from decodelab.report_labels import (
     capture_tool,
     cell_parameters,
+    load_of,
     metric_label,
     parameter_name,
     setting,
@@ -26,6 +27,7 @@ from decodelab.words import Words
 
 MAX_COLUMNS = 4  # arms side by side; more are written one a row
 FEW = "†"
+Key = tuple[Md, str, Callable[[Arm], str]]  # head, alignment, cell of a leading column
 
 _COUNTS = ("n_attempted", "n_ok", "n_not_started")
 _CORE = (
@@ -154,12 +156,17 @@ class _Writer:
         rows = []
         for arm in arms:
             shown = [self._show(name, arm, bare=True) for name in _CURVE]
-            rows.append([text(arm) for _, _, text in keys] + shown)
+            rows.append(self._key_cells(keys, arm) + shown)
         return self._finish(head, align, rows)
 
-    def _keys(self, arms: Sequence[Arm]) -> list[tuple[Md, str, Callable[[Arm], str]]]:
+    def _key_cells(self, keys: Sequence[Key], arm: Arm) -> list[str]:
+        """The leading cells of an arm's row; its doubt stands in the first."""
+        first, *others = [text(arm) for _, _, text in keys]
+        return [self._marked(markdown.inline(first), arm), *others]
+
+    def _keys(self, arms: Sequence[Arm]) -> list[Key]:
         """The leading columns: only those that tell the rows apart."""
-        keys: list[tuple[Md, str, Callable[[Arm], str]]] = []
+        keys: list[Key] = []
         if len({arm.variant for arm in arms}) > 1:
             keys.append((self.words.say("table.variant"), "left", self._named))
         if len({arm.workload for arm in arms}) > 1:
@@ -167,7 +174,11 @@ class _Writer:
                 (self.words.say("table.scenario"), "left", lambda arm: markdown.code(arm.workload))
             )
         keys.append(
-            (self.words.say("table.concurrency"), "right", lambda arm: str(arm.concurrency))
+            (
+                self.words.say("table.concurrency"),
+                "right",
+                lambda arm: load_of(self.findings, arm, self.words),
+            )
         )
         keys.append((self.words.say("table.requests"), "right", lambda arm: str(arm.requests)))
         if any(len(arm.names) > 1 for arm in arms):
@@ -190,8 +201,7 @@ class _Writer:
             self._label("row", name, sampled, True) for name in _TELEMETRY
         ]
         rows = [
-            [text(arm) for _, _, text in keys]
-            + [self._show(name, arm, bare=True) for name in _TELEMETRY]
+            self._key_cells(keys, arm) + [self._show(name, arm, bare=True) for name in _TELEMETRY]
             for arm in sampled
         ]
         table = self._finish(
@@ -217,7 +227,7 @@ class _Writer:
             row = [str(rank) if rank else numbers.DASH] + [
                 setting(cell.get(flag)) for flag in parameters
             ]
-            row += [str(arm.concurrency)] if several else []
+            row += [load_of(self.findings, arm, self.words)] if several else []
             row += [self._show(name, arm, bare=True) for name in columns]
             rows.append([*row, self._state(arm)])
         table = self._finish(head, ["right"] * (len(head) - 1) + ["left"], rows)

@@ -155,6 +155,9 @@ def _point(verdict: Verdict, words: Words) -> Md:
     """Where on a curve the comparison stands: `concurrency 2`."""
     parts = []
     for name, value in (verdict.get("point") or {}).items():
+        if name == "rate":
+            parts.append(words.say("answer.at_rate", rate=numbers.plain("rate", value)))
+            continue
         label = words.say(f"table.{name}") if f"table.{name}" in words else markdown.code(name)
         shown = f"{value:g}" if isinstance(value, int | float) else str(value)
         parts.append(words.say("answer.at", name=label, value=shown))

@@ -150,12 +150,14 @@ def disagreements(
 
 def sent(requests: Sequence[Mapping[str, Any]], usage: str) -> int | None:
     """What the usage of all requests that were sent adds up to; a failed one counts for what it
-    reported. None where a success reported nothing: the sum would be no sum of the run.
+    reported. None where a success reported nothing, or nobody did: the sum would be no sum of the
+    run.
     """
     there = [request for request in requests if request["outcome"] != "not_started"]
-    if not there or any(r["outcome"] == "ok" and r.get(usage) is None for r in there):
+    if any(r["outcome"] == "ok" and r.get(usage) is None for r in there):
         return None
-    return sum(r.get(usage) or 0 for r in there)
+    said = [r[usage] for r in there if r.get(usage) is not None]
+    return sum(said) if said else None
 
 
 def _settled(request: Mapping[str, Any], usage: str) -> bool:

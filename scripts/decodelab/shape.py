@@ -33,8 +33,15 @@ def schema() -> dict[str, Any]:
 
 
 @cache
-def _validator() -> jsonschema.Draft202012Validator:
-    return jsonschema.Draft202012Validator(schema())
+def _validator() -> Any:
+    # JSON Schema takes 2.0 for an integer; as text, in names and command lines, it is none.
+    kinds = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine("integer", _is_whole)
+    strict = jsonschema.validators.extend(jsonschema.Draft202012Validator, type_checker=kinds)
+    return strict(schema())
+
+
+def _is_whole(_checker: Any, value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def resolved(part: Schema) -> dict[str, Any]:
@@ -253,16 +260,17 @@ def _range(part: Schema) -> str:
 
 def _hint(error: Error) -> str | None:
     masked, hint = error.schema.get("masked"), error.schema.get("hint")
-    if (
-        not (masked or hint)
-        and error.validator == "type"
-        and "string" in _as_list(error.validator_value)
-    ):
-        if isinstance(error.instance, bool):
+    if masked or hint or error.validator != "type":
+        return str(hint) if hint else None
+    kinds, value = _as_list(error.validator_value), error.instance
+    if "integer" in kinds and isinstance(value, float) and value.is_integer():
+        return f"write {mistakes.cut(str(int(value)))}, without a point"
+    if "string" in kinds:
+        if isinstance(value, bool):
             return "YAML reads yes, no, on and off as true and false; write the word in quotes"
-        if isinstance(error.instance, int | float):
-            return f'write it in quotes: "{mistakes.shown(error.instance)}"'
-    return str(hint) if hint else None
+        if isinstance(value, int | float):
+            return f'write it in quotes: "{mistakes.shown(value)}"'
+    return None
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -17,7 +17,7 @@ TEXT = frozenset({
     "outcome", "error", "decode_end", "uuid", "server", "status", "cause_class", "root_cause",
     "hint_en", "hint_zh", "backend", "ignored", "version", "setup", "log",
     "arrivals", "cache", "prompt_sized_by", "http", "client_digest", "stamp_source", "cross_http",
-    "cross_problem",
+    "cross_problem", "cross_validity", "cross_reasons", "prompt_problem",
 })  # fmt: skip
 Row = dict[str, Any]
 

@@ -75,6 +75,10 @@ class Words:
         except KeyError as error:
             raise MissingWords(f"{self.language}.yaml: {key!r} needs the value {error}") from error
 
+    def say_n(self, key: str, n: int, **values: object) -> Md:
+        """The same of a number of things; one thing has a text of its own."""
+        return self.say(f"{key}_one" if n == 1 else key, n=str(n), **values)
+
     def plain(self, key: str, **values: str) -> str:
         """The same text for places where Markdown is not read (alt texts)."""
         if key not in self._texts:

@@ -97,6 +97,7 @@ def conversations(draw: Any) -> tuple[list[Told], int, int | None]:
     if not parts or parts[-1][0] == "role" or draw(st.booleans()):
         parts, counts = [*parts, ("empty", {})], [*counts, 0]
     total, arrived, outputs, first = sum(counts), 0, 0, None
+    first_told = False
     told: list[Told] = []
     for number, ((kind, delta), count) in enumerate(zip(parts, counts, strict=True)):
         last = number == len(parts) - 1
@@ -121,7 +122,8 @@ def conversations(draw: Any) -> tuple[list[Told], int, int | None]:
             known = total  # the only output-bearing event so far: all of them came with it
         outputs += kind in OUTPUT
         if kind in OUTPUT and outputs == 1:
-            first = arrived if known is not None and arrived else 1
+            first_told = known is not None and arrived > 0
+            first = arrived if first_told else 1
         text = json.dumps(chunk, ensure_ascii=ascii_only)
         told.append(Told(text, kind, known, usage, finish))
     if usage_in == "event":
@@ -129,6 +131,8 @@ def conversations(draw: Any) -> tuple[list[Told], int, int | None]:
         told.append(Told(json.dumps({"choices": [], "usage": usage}), "usage", None, usage))
     if draw(st.booleans()):
         told.append(Told("[DONE]", "done"))
+    if outputs and not first_told and any(one.usage for one in told) and total > 1.5 * outputs:
+        first = None  # several tokens an event, and how many in the first one nobody says
     return told, total, first
 
 

@@ -160,3 +160,13 @@ def test_steps_need_all_their_conditions() -> None:
     both = [{"anomaly": "gpus_idle"}, {"experiment": "parser", "verdict": ["supported"]}]
     chosen = bottleneck.steps([{**step, "when": []}, {**step, "id": "D", "when": both}], KNOWN)
     assert [(s["id"], s["en"], s["reason"]["en"]) for s in chosen] == [("C", "do", "why")]
+
+
+def test_an_open_loop_leaves_the_accelerators_idle_by_its_own_rate(tmp_path: Path) -> None:
+    study = Study()
+    study.add("r", [request()])
+    tables = study.tables(tmp_path)
+    tables.runs["r"].update(util_pct_mean_all=20.0, util_pct_max_all=90.0, smi_samples_gpu=50)
+    assert [item["code"] for item in anomalies.find(study.plan, tables)] == ["gpus_idle"]
+    tables.runs["r"].update(rate=0.1)
+    assert anomalies.find(study.plan, tables) == []

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -179,6 +180,24 @@ def test_what_cannot_be_measured_is_a_problem(
     if case != "it says nothing":  # it may have been ended before its first line
         assert pid.exists()
     assert not pid.exists() or not pid.read_text() or gone(int(pid.read_text()))
+
+
+def test_it_is_measured_out_of_a_zip_as_well(tmp_path: Path) -> None:
+    """Where the emitter is no file that Python could be told."""
+    zipped = tmp_path / "client.zip"
+    with zipfile.ZipFile(zipped, "w") as out:
+        for file in Path(calibrate.__file__).parent.glob("*.py"):
+            out.write(file, f"cargo/{file.name}")
+    code = (
+        "import json, sys; sys.path.insert(0, sys.argv[1])\n"
+        "from cargo import calibrate\n"
+        "print(json.dumps(calibrate.floor(streams=2, rate_hz=50, seconds=0.1)))\n"
+    )
+    argv = [sys.executable, "-E", "-S", "-c", code, str(zipped)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    found = json.loads(done.stdout)
+    assert found.keys() >= FIELDS, found
+    assert (found["events"], found["lost"]) == (10, 0)
 
 
 def test_no_python_to_start_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -282,3 +282,27 @@ def test_the_interval_of_the_shift_holds_its_level() -> None:
         low, high = found.interval
         held += low <= 0.0 <= high and math.isfinite(high)
     assert held / 1000 >= 0.94
+
+
+def test_gaps_of_bursts_are_not_held_against_even_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No flags are known here: the gaps themselves show that events came in fours."""
+
+    def streamed(name: str, gaps: list[float]) -> Path:
+        path = write(tmp_path, name, [10.0] * 4)
+        data = json.loads(path.read_text())
+        times = list(np.cumsum([0.5, *gaps]))
+        n = len(times)
+        for item in data["requests"]:
+            item.update(t_start_s=0.0, t_first_s=0.5, t_last_s=times[-1], t_end_s=times[-1])
+            item["events"] = {"t_s": times, "kind": ["content"] * n, "tokens": [1] * n}
+        path.write_text(json.dumps(data))
+        return path
+
+    even = streamed("even.json", [0.1] * 100)
+    bursts = streamed("bursts.json", [0.0005, 0.0005, 0.0005, 0.3985] * 25)
+    code, _, err = called(capsys, even, bursts, "--metric", "itl_s_p50")
+    assert code == 2 and "events come in bursts" in err
+    code, _, err = called(capsys, even, bursts, "--metric", "tpot_s")
+    assert (code, err) == (0, "")

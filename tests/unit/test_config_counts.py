@@ -32,12 +32,29 @@ STEPS = {"flags": {"--num-scheduler-steps": 4}}
 
 
 @pytest.mark.parametrize(
-    "metric", ["decode_rate", "decode_tps", "tpot_s", "itl_s", "decode_rate_p10", "itl_p90_s"]
+    "metric", ["decode_rate", "decode_tps", "tpot_s", "decode_rate_p10", "tpot_p90_s"]
 )
 def test_metrics_that_rest_on_events_need_counts(metric: str) -> None:
     assert asking(metric, STEPS) == NEEDED
     assert asking(metric, STEPS, continuous_usage_stats=True) == []
     assert asking(metric, {"flags": {"--max-num-batched-tokens": 4096}}) == []
+
+
+@pytest.mark.parametrize("metric", ["itl_s", "itl_s_p50", "itl_p90_s"])
+def test_gaps_of_bursts_are_no_time_per_token_whatever_is_counted(metric: str) -> None:
+    wrong = ["('experiments', 'A', 'question', 'metric')"]
+    assert asking(metric, STEPS) == wrong
+    assert asking(metric, STEPS, continuous_usage_stats=True) == wrong
+    assert asking(metric, {"vary": {"--num-scheduler-steps": [1, 4]}}) == wrong
+    assert asking(metric, {"flags": {"--max-num-batched-tokens": 4096}}) == []
+
+
+def test_gaps_of_arms_that_burst_alike_may_be_asked() -> None:
+    data = study_with()
+    data["server"]["flags"]["--num-scheduler-steps"] = 4
+    data["variants"]["fast"] = {"flags": {"--max-num-batched-tokens": 4096}}
+    data["experiments"]["A"]["question"]["metric"] = "itl_s_p50"
+    config.complete(data, lambda path: "here", REPO, [])
 
 
 @pytest.mark.parametrize("metric", ["e2e_tps", "output_tps_total", "ttft_s", "success_rate"])
@@ -120,7 +137,7 @@ def test_bursts_are_read_from_canonical_flags() -> None:
     ("metric", "told", "refused"),
     [
         ("decode_rate", {"--num-scheduler-steps": "4"}, True),
-        ("itl_s_p90", {"--stream-interval": "4"}, True),
+        ("tpot_s_p90", {"--stream-interval": "4"}, True),
         ("tpot_s", {"--spec-method": "ngram"}, True),
         ("e2e_tps", {"--num-scheduler-steps": "4"}, False),
         ("decode_rate", {"--max-num-seqs": "4"}, False),
@@ -138,3 +155,17 @@ def test_what_the_judge_refuses_without_counts(
     assert [reason["code"] for reason in found] == (["token_counts_needed"] if refused else [])
     row["multi_token_share"] = 0.9
     assert arms.mismatches(base, cand, plan, tables, same_workload=False) == []
+
+
+@pytest.mark.parametrize(
+    ("told", "codes"), [({"--stream-interval": "4"}, ["events_in_bursts"]), ({}, [])]
+)
+def test_what_the_judge_refuses_whatever_is_counted(told: dict[str, str], codes: list[str]) -> None:
+    row = {"source": "measured", "start_id": "s", "multi_token_share": 0.9}
+    row |= {"itl_s_p50": 0.01, "tpot_s_p50": 0.01}
+    sent = {"n_events": 8, "completion_tokens": 8}
+    plan = {"variants": {"base": {"canonical": {}}, "fast": {"canonical": told}}}
+    base, cand = (arms.Arm(n, [], [row], [sent], metric="itl_s_p90") for n in plan["variants"])
+    tables: Any = SimpleNamespace(starts=[])
+    found = arms.mismatches(base, cand, plan, tables, same_workload=False)
+    assert [reason["code"] for reason in found] == codes

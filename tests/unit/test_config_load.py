@@ -337,8 +337,36 @@ def test_an_order_tells_the_client_what_is_asked_for(tmp_path: Path) -> None:
         "cross_check": True,
     }
     made = order(tmp_path, concurrency=3, **told)
-    assert made["client"] == {**plain["client"], **told}
+    assert made["client"] == {**plain["client"], **told, "arrivals_seed": "0-start1"}
     assert made["limit_s"] == pytest.approx(plain["limit_s"] + (3 + 6 * 3**0.5) / 4.0)
+
+
+def test_open_loops_of_one_start_share_one_pattern_of_arrivals(tmp_path: Path) -> None:
+    """Whatever they ask: a prompt of their own gives the runs unlike seeds."""
+    data = study_with(rate=4, concurrency=3)
+    both = {"rate": 2, "concurrency": 3, "requests": 3, "max_tokens": 48}
+    data["workloads"] |= {
+        "long": {**both, "prompt": {"tokens": 512}},
+        "other": {**both, "seed": 7},
+    }
+    data["experiments"]["A"] |= {
+        "runs": {"base": ["short", "curve", "long", "other"]},
+        "repeats": 2,
+    }
+    del data["experiments"]["A"]["question"]
+    document = plan.expand(config.fill(data), REPO)
+    study = Study(tmp_path, "config/small.yaml", {}, document)
+    host = LocalHost("here", document["hosts"]["here"], REPO)
+    for start, launch in enumerate(document["launches"], start=1):
+        made = orders.order(study, launch["digest"], host, Store(tmp_path / "raw"), Call())["runs"]
+        assert [run["client"].get("arrivals_seed") for run in made] == [
+            f"0-start{start}",
+            None,
+            None,
+            f"0-start{start}",
+            f"7-start{start}",
+        ]
+        assert len({run["seed"] for run in made}) == len(made)
 
 
 def test_a_launch_lives_long_enough_for_a_second_opinion(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import shutil
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import draw_figures
 import matplotlib.pyplot as plt
@@ -170,6 +171,30 @@ def test_a_panel_without_values_is_left_out(study: Path) -> None:
     figure = figure_curve.draw(load(study), "concurrency")
     assert figure is not None and len(figure.axes) == 2
     assert "target >= 20" not in texts(figure)  # the target is one of the official rate
+
+
+def test_a_curve_joins_the_runs_of_one_workload_and_no_open_loop(study: Path) -> None:
+    """The prompt may be the same: a closed loop and the cap of an open one are no curve."""
+
+    def rename(data: Any) -> None:
+        for run in data["runs"]:
+            if run["name"] == "decode_noparser_short_c4_t128_r4":
+                run["workload"] = "other"
+
+    def concurrencies() -> list[list[float]]:
+        lines = figure_curve.lines(load(study), "concurrency")
+        return [[row["concurrency"] for row in line.rows] for line in lines]
+
+    def open_loop(rows: Rows) -> Rows:
+        return [{**row, "rate": "2" if row["concurrency"] == "2" else ""} for row in rows]
+
+    assert concurrencies() == [[1, 2, 4]]
+    plan = json.loads((study / "plan.json").read_text(encoding="utf-8"))
+    rename(plan)
+    (study / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
+    assert concurrencies() == [[1, 2]]
+    change_table(study / "tables" / "runs.csv", open_loop)
+    assert concurrencies() == []
 
 
 def test_invalid_runs_are_not_drawn(study: Path) -> None:

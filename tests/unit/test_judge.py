@@ -509,3 +509,145 @@ def test_the_concurrency_of_an_open_loop_makes_no_curve(
     found = anomalies.find(study.plan, study.tables(tmp_path))
     codes = {item["code"] for item in found}
     assert ("queueing_beyond_max_num_seqs" in codes) is told
+
+
+# gaps between events --------------------------------------------------------------------------------
+
+
+def streamed(index: int, gaps: list[float]) -> dict[str, Any]:
+    """A success of one token an event, whose events lie so far apart."""
+    out = request(index, start=100.0 * index, tokens=len(gaps) + 1)
+    times = [out["t_first_s"]]
+    for gap in gaps:
+        times.append(times[-1] + gap)
+    out.update(t_last_s=times[-1], t_end_s=times[-1] + 0.01)
+    n = len(times)
+    out["events"] = {"t_s": times, "kind": ["content"] * n, "tokens": [1] * n, "t_user_s": []}
+    return out
+
+
+EVEN = [0.1] * 100
+IN_FOURS = [0.0005, 0.0005, 0.0005, 0.4] * 25
+
+
+def asked_of_gaps(
+    base: list[float], cand: list[float], metric: str, flags: dict[str, dict[str, Any]]
+) -> Study:
+    study = Study(flags)
+    for variant, gaps in (("base", base), ("cand", cand)):
+        study.plan["variants"][variant]["canonical"] = flags[variant]
+        study.add(f"{variant}_1", [streamed(i, gaps) for i in range(4)], variant=variant)
+    point = compare(["base_1"], ["cand_1"])
+    question = {"kind": "compare_variants", "metric": metric, "points": [point]}
+    study.ask("E", {**question, "direction": "lower"})
+    return study
+
+
+@pytest.mark.parametrize(
+    ("cand", "metric", "steps", "why"),
+    [
+        (IN_FOURS, "itl_s_p50", 4, "events_in_bursts"),  # a fourfold gain that is none
+        (IN_FOURS, "itl_s", 4, "events_in_bursts"),
+        (EVEN, "itl_s_p90", 4, "events_in_bursts"),
+        (IN_FOURS, "itl_s_p50", None, "events_in_bursts"),  # no flag says so, the data does
+        (IN_FOURS, "tpot_s", 4, "one_launch"),
+        ([0.08] * 100, "itl_s_p50", None, "one_launch"),
+    ],
+)
+def test_gaps_are_compared_only_where_events_come_alike(
+    tmp_path: Path, cand: list[float], metric: str, steps: int | None, why: str
+) -> None:
+    told = {"base": {}, "cand": {"--num-scheduler-steps": steps} if steps else {}}
+    verdict = only(asked_of_gaps(EVEN, cand, metric, told), tmp_path)
+    assert codes(verdict) == {why}
+    assert (verdict["verdict"] == "invalid") is (why == "events_in_bursts")
+
+
+def test_two_arms_of_like_bursts_may_be_compared_by_their_gaps(tmp_path: Path) -> None:
+    told = {name: {"--num-scheduler-steps": 4} for name in ("base", "cand")}
+    verdict = only(asked_of_gaps(IN_FOURS, IN_FOURS, "itl_s_p90", told), tmp_path)
+    assert verdict["verdict"] == "refuted"
+
+
+# open loops -----------------------------------------------------------------------------------------
+
+
+def arriving(rate: float | None) -> dict[str, Any]:
+    data = run_record(requests(10.0))
+    data["run"]["rate"] = rate
+    return data
+
+
+def test_an_open_loop_is_held_against_the_targets_though_its_cap_is_high(tmp_path: Path) -> None:
+    study = Study()
+    study.add("c1", requests(10.0))
+    study.add("c4", requests(9.0), concurrency=4)
+    for name, cap in (("slow", 100), ("fast", 200)):
+        study.add(name, None, data=arriving(2.0), concurrency=cap, workload=name)
+    gates = judge.judge(study.plan, study.tables(tmp_path))["gates"]
+    assert {gate["run"] for gate in gates} == {"c1", "slow", "fast"}
+
+
+def test_the_cap_of_an_open_loop_hides_no_closed_one(tmp_path: Path) -> None:
+    study = Study()
+    study.add("c4", requests(9.0), concurrency=4)
+    study.add("open", None, data=arriving(2.0), concurrency=1, workload="open")
+    gates = judge.judge(study.plan, study.tables(tmp_path))["gates"]
+    assert {gate["run"] for gate in gates} == {"c4", "open"}
+
+
+def test_a_point_of_an_open_loop_is_told_by_its_rate(tmp_path: Path) -> None:
+    study = Study()
+    for variant in ("base", "cand"):
+        study.add(f"{variant}_1", None, data=arriving(2.0), variant=variant, concurrency=100)
+    point = compare(["base_1"], ["cand_1"], concurrency=100)
+    study.ask("E", {"kind": "compare_variants", "metric": "decode_rate", "points": [point]})
+    assert only(study, tmp_path / "a")["point"] == {"rate": 2.0}
+    caps = {"100": ["base_1"], "200": ["wide"]}
+    study.add("wide", None, data=arriving(2.0), concurrency=200)
+    alone(study, caps, kind="level", metric="decode_rate", expected=[1.0, 20.0])
+    found = judge.judge(study.plan, study.tables(tmp_path / "b"))["verdicts"]
+    asked = [v for v in found if v["kind"] == "level"]
+    assert [v["point"] for v in asked] == [
+        {"rate": 2.0, "concurrency": 100},
+        {"rate": 2.0, "concurrency": 200},
+    ]
+    assert [v["id"].split(".", 1)[1] for v in asked] == ["2rps.c100", "2rps.c200"]
+
+
+def test_a_point_that_was_not_measured_has_its_rate_from_the_plan(tmp_path: Path) -> None:
+    study = Study()
+    for variant in ("base", "cand"):
+        study.add(f"{variant}_1", None, variant=variant, concurrency=100, run="d")
+    study.plan["points"] = {"d": {"rate": 0.5}}
+    point = compare(["base_1"], ["cand_1"], concurrency=100)
+    study.ask("E", {"kind": "compare_variants", "metric": "decode_rate", "points": [point]})
+    assert only(study, tmp_path)["point"] == {"rate": 0.5}
+
+
+def test_workloads_that_differ_in_their_load_stand_at_no_point(tmp_path: Path) -> None:
+    study = Study()
+    study.add("closed", requests(10.0), concurrency=4)
+    study.add("open", None, data=arriving(2.0), concurrency=4, workload="open")
+    point = {**compare(["closed"], ["open"], cand="base", concurrency=4)}
+    point["candidate_workload"] = "open"
+    study.ask("E", {"kind": "compare_workloads", "metric": "decode_rate", "points": [point]})
+    assert only(study, tmp_path)["point"] is None
+
+
+def test_no_success_is_said_once_and_is_still_a_success_rate(tmp_path: Path) -> None:
+    """The host names it too, by a code of its own."""
+    study = Study()
+    study.add("r", None, data=run_record([{**request(), "outcome": "timeout"}]))
+    study.index["runs"]["r"].update(status="invalid", reasons=["no_ok_request"])
+    target = {"op": ">=", "value": 0.99}
+    alone(study, {"1": ["r"]}, kind="threshold", metric="success_rate", target=target)
+    tables = study.tables(tmp_path)
+    assert tables.runs["r"]["reasons"] == "no_success"
+    assert judge.judge(study.plan, tables)["verdicts"][0]["verdict"] == "refuted"
+
+
+def test_codes_that_say_the_same_are_told_once() -> None:
+    assert reasons.validity("no_ok_request;no_success;limit", 1) == (
+        "no request succeeded; the run did not end within its limit"
+    )

@@ -139,3 +139,14 @@ def test_the_limit_for_percentiles_holds_in_a_simulation() -> None:
     covered = (draws.min(axis=1) <= 0.1) & (draws.max(axis=1) >= 0.1)
     assert covered.mean() == pytest.approx(1 - 0.9**29 - 0.1**29, abs=0.005)
     assert covered.mean() >= 0.945
+
+
+def test_round_figures_keep_what_there_is_to_tell() -> None:
+    assert numbers.about("ttft_s_p90", 0.1912) == "0.19s"
+    assert numbers.about("ttft_s_p90", 0.0123) == "0.012s"
+    assert numbers.about("ttft_s_p90", 41.2) == "41s"
+    assert numbers.about("decode_rate", 8.72) == "8.7 tok/s"
+    assert numbers.about("decode_rate", 0.0) == "0 tok/s"
+    assert numbers.about("util_pct_mean_all", 0.4) == "0.40%"
+    assert numbers.about("decode_rate", 9.96) == "10 tok/s"
+    assert numbers.about("completion_tokens", 3.0) == "3"

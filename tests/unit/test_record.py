@@ -63,6 +63,13 @@ def test_what_is_not_known_is_none_and_never_zero(changes: Any, unknown: set[str
     assert figures == unknown
 
 
+def test_a_count_that_no_float_can_hold_is_unknown() -> None:
+    found = record.derive(0.0, 1.0, 2.0, 3.0, 10**400, 10**400, 1)
+    figures = ("decode_tps", "decode_rate", "e2e_tps", "tpot_s", "input_tps")
+    assert [found[name] for name in figures] == [None, None, None, None, None]
+    assert found["ttft_s"] == 1.0
+
+
 def test_where_only_the_end_of_the_stream_is_known_it_is_used_and_marked() -> None:
     found = record.derive(0.0, 1.0, None, 3.0, None, 10, 1)
     assert found["decode_tps"] == 5.0

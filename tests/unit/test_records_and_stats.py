@@ -429,3 +429,91 @@ def test_worked_out_figures_are_never_invented(
         assert out["decode_tps"] is None and out["e2e_tps"] is None
     for name in ("decode_tps", "decode_rate", "e2e_tps", "tpot_s"):
         assert out[name] is None or (math.isfinite(out[name]) and out[name] >= 0)
+
+
+# counts that are not there --------------------------------------------------------------------------
+
+
+def in_events(n: int, count: int | None) -> dict[str, object]:
+    times = [0.5 + 0.1 * k for k in range(n)]
+    return {"t_s": times, "kind": ["content"] * n, "tokens": [count] * n, "t_user_s": []}
+
+
+def test_a_first_event_without_a_count_is_not_taken_for_one_token() -> None:
+    """101 tokens in 26 events: how many the first held is unknown, and so is the rate after it."""
+    older = {**request(), "n_events": 26, "events": in_events(26, None), "decode_rate": 10.0}
+    found = records.worked_out(older)
+    assert (found["n_first_delta"], found["decode_rate"], found["tpot_s"]) == (None, None, None)
+    assert found["decode_tps"] == pytest.approx(10.1)
+    assert records.worked_out({**older, "events": None})["decode_rate"] is None
+    counted = {**older, "events": in_events(26, 4)}
+    assert records.worked_out(counted)["decode_rate"] == pytest.approx(10.0)
+    merged = {**older, "n_events": 90}  # a held-back character or two
+    assert records.worked_out(merged)["decode_rate"] == pytest.approx(10.0)
+
+
+def test_a_record_without_events_keeps_its_first_delta() -> None:
+    imported = {**request(), "n_events": None, "events": None}
+    assert records.worked_out(imported)["decode_rate"] == pytest.approx(10.0)
+    timeless = {**imported, **dict.fromkeys(("t_start_s", "t_first_s", "t_last_s", "t_end_s"))}
+    assert records.worked_out({**timeless, "decode_rate": 8.7})["decode_rate"] == 8.7
+
+
+@pytest.mark.parametrize(
+    ("asked", "count", "reasons"),
+    [
+        ({"return_token_ids": True}, None, "token_counts_missing"),
+        ({"continuous_usage_stats": True}, None, "token_counts_missing"),
+        ({"continuous_usage_stats": True}, 1, ""),
+        ({"continuous_usage_stats": False, "return_token_ids": False}, None, ""),
+        ({}, None, ""),
+    ],
+)
+def test_counts_that_were_asked_for_and_did_not_come(
+    tmp_path: Path, asked: dict[str, object], count: int | None, reasons: str
+) -> None:
+    events = in_events(101, count)
+    lost = {**request(1), "outcome": "timeout", "events": in_events(2, None)}
+    data = run_record([{**request(), "events": events}, lost])
+    data["run"].update(asked)
+    study = Study()
+    study.add("r", None, data=data)
+    row = one(study, tmp_path)
+    assert (row["reasons"], row["validity"]) == (reasons, "suspect" if reasons else "valid")
+
+
+def test_the_rate_at_which_requests_really_began(tmp_path: Path) -> None:
+    """Three that were due a second apart and began two seconds apart."""
+    sent = [{**request(i), "t_due_s": 1.0 * i, "late_s": 1.0 * i} for i in range(3)]
+    warm_up = {**request(9), "warmup": True, "t_due_s": -50.0, "late_s": 0.0}
+    data = run_record([warm_up, *sent], planned=3)
+    data["run"]["rate"] = 1.0
+    study = Study()
+    study.add("r", None, data=data)
+    assert one(study, tmp_path)["rate_kept"] == pytest.approx(0.5)
+    assert instrument.rate_kept(sent[:1]) is None  # one request has no rate
+    assert instrument.rate_kept([request(0), request(1)]) is None  # a closed loop
+
+
+def test_the_cross_check_is_judged_too_and_spoils_nothing(tmp_path: Path) -> None:
+    study = Study()
+    for name in ("late", "fine"):
+        study.add(name, [request()])
+        study.index["runs"][name]["cross_check"] = f"{name}.cross_check.json"
+    user = {**kernel(late=0.2, merged=0), "stamp_source": "user"}
+    study.files["late.cross_check.json"] = run_record([request()], client=user)
+    study.files["fine.cross_check.json"] = run_record([request()])
+    study.plan["runs"][1]["telemetry"] = True  # the cross-check never has samples
+    rows = study.tables(tmp_path).runs
+    late, fine = rows["late"], rows["fine"]
+    assert (late["cross_validity"], late["cross_reasons"]) == ("invalid", "stamps_late")
+    assert (fine["cross_validity"], fine["cross_reasons"]) == ("valid", None)
+    assert late["validity"] == "valid"
+
+
+def test_a_problem_of_sizing_has_a_column(tmp_path: Path) -> None:
+    data = run_record([{**request(), "prompt_tokens": 100}])
+    data["run"]["prompt_sizing"] = {"asked": 100, "by": "estimate", "problem": "HTTP 500"}
+    study = Study()
+    study.add("r", None, data=data)
+    assert one(study, tmp_path)["prompt_problem"] == "HTTP 500"

@@ -432,11 +432,20 @@ def test_a_missing_run_that_the_index_calls_invalid_is_told_as_such(study: Path)
     assert f"| `{name}` | invalid | — / — | `run_crashed`; " in section(text, "### Annex C")
 
 
-def test_an_invalid_run_shows_its_first_error_and_the_way_on() -> None:
-    own = section(write(load(), "en"), "### Annex C")
+def test_an_invalid_run_shows_its_first_error_and_the_way_on(study: Path) -> None:
+    name = "decode_grid-mns2-ecp0_short_c2_t64_r2"
+    own = section(write(load(study), "en"), "### Annex C")
     assert "first error of a request: ``stream_error 200" in own
-    assert "`--config retry=decode_grid-mns2-ecp0_short_c2_t64_r2`" in own
     assert "kept as data and measured again only when asked" in own
+    assert "another `seed` in workload `screen`" in own, "on the host it is done"
+    assert f"--config retry={name}" not in own
+
+    def failed_there(data: Any) -> None:
+        data["runs"][name]["status"] = "invalid"
+
+    change_json(study / "runs" / "decode_runs.json", failed_there)
+    own = section(write(load(study), "en"), "### Annex C")
+    assert f"`--config retry={name}`" in own
 
 
 def test_the_summary_counts_what_one_sentence_does_not_tell() -> None:
@@ -495,6 +504,67 @@ def test_a_letter_without_a_title_stands_alone(study: Path) -> None:
 def test_annex_b_says_which_runs_it_leaves_out() -> None:
     own = section(write(load(), "en"), "### Annex B")
     assert "at its lowest concurrency; the 8 runs above it are not in this table" in own
+    assert "Every open loop" not in own
+
+
+def test_annex_b_and_the_summary_take_an_open_loop_by_its_rate(study: Path) -> None:
+    """Two workloads of one scenario are told apart by their names."""
+
+    def only_monitor(data: Any) -> None:
+        run = next(r for r in data["runs"] if r["name"].endswith("_monitor"))
+        data["runs"] = [run, *(r for r in data["runs"] if r is not run)]
+
+    def gates(data: Any) -> None:
+        run = "decode_noparser_short_c2_t128_r4_monitor"
+        data["gates"] = [{**data["gates"][0], "run": run, "workload": "monitor"}]
+
+    change_json(study / "plan.json", only_monitor)
+    change_json(study / "verdicts.json", gates)
+    text = write(load(study), "en")
+    assert "- Workload `monitor`, 0.25 requests/s, 128 output tokens: official e2e TPS P10" in text
+    assert "Every open loop is held against them" in section(text, "### Annex B")
+    assert "- `monitor` 负载、0.25 请求/s、128 token 输出时：" in write(load(study))
+
+
+def test_one_run_is_not_told_as_several(study: Path) -> None:
+    def one(rows: Rows) -> Rows:
+        return [{**row, "validity": "invalid" if n == 0 else "valid"} for n, row in enumerate(rows)]
+
+    change_table(study / "tables" / "runs.csv", one)
+    text = write(load(study), "en")
+    assert "The 1 run below is suspect or invalid." in text
+    assert "1 planned run has no result yet" in text
+
+
+def test_a_verdict_of_an_open_loop_stands_at_its_rate(study: Path) -> None:
+    def judged(data: Any) -> None:
+        for verdict in data["verdicts"]:
+            if verdict["kind"] == "compare_variants":
+                verdict["point"] = {"rate": 2.0}
+
+    change_json(study / "verdicts.json", judged)
+    assert "; at 2 requests/s" in write(load(study), "en")
+    assert "条件：2 请求/s" in write(load(study))
+
+
+def test_doubt_about_a_run_stands_in_its_line_of_a_curve(study: Path) -> None:
+    def suspect(rows: Rows) -> Rows:
+        name = "decode_noparser_short_c4_t128_r4"
+        return [{**r, "validity": "suspect" if r["run"] == name else "valid"} for r in rows]
+
+    change_table(study / "tables" / "runs.csv", suspect)
+    own = section(write(load(study), "en"), "### 4. Concurrency curve")
+    assert "| 4 · suspect | 4 |" in own and own.count("suspect |") == 1
+
+
+def test_a_line_of_a_curve_gives_the_rate_of_an_open_loop(study: Path) -> None:
+    def open_loop(rows: Rows) -> Rows:
+        name = "decode_noparser_short_c4_t128_r4"
+        return [{**r, "rate": "2.5" if r["run"] == name else r["rate"]} for r in rows]
+
+    change_table(study / "tables" / "runs.csv", open_loop)
+    own = section(write(load(study), "en"), "### 4. Concurrency curve")
+    assert "| 2.5/s (at most 4) | 4 |" in own
 
 
 def test_starts_without_runs_have_a_source(study: Path) -> None:
@@ -518,13 +588,64 @@ def test_what_a_workload_declares_stands_in_its_set_up(study: Path) -> None:
         run["run"] = "d1"
         data["points"] = {"d1": {"rate": 2.5, "arrivals": "constant", "cache": "cold"}}
 
-    assert "open loop" not in write(load(study), "en")
+    assert ", open loop at" not in write(load(study), "en")
     change_json(study / "plan.json", declare)
     own = section(write(load(study), "en"), "### 5. Hardware utilisation")
     said = ", open loop at 2.5 requests/s (`constant`), where the concurrency is a cap"
     assert f"{said}, cache `cold`; variants:" in own
     own = section(write(load(study)), "### 5. ")
     assert "，开环 2.5 请求/s（`constant`），并发为上限，cache `cold`；变体：" in own
+
+
+POINT = {"scenario": "s", "warmup": 0, "ignore_eos": True, "extra_body": {}, "http": "epoll"}
+CONTENT = {"messages": [], "tools": None, "tool_choice": None, "chat_template_kwargs": {}}
+THINKING = {"enable_thinking": False, "thinking": False}
+
+
+@pytest.mark.parametrize(
+    ("point", "content", "said"),
+    [
+        ({}, {}, ""),
+        ({"seed": "0"}, {}, ""),
+        ({"warmup": 1}, {}, ", after 1 warm-up request"),
+        ({"warmup": 2}, {}, ", after 2 warm-up requests"),
+        ({"ignore_eos": False}, {}, ", the model may end sooner (`ignore_eos` off)"),
+        ({"min_tokens": 16}, {}, ", `min_tokens=16`"),
+        ({"extra_body": {"top_k": 1}}, {}, ', `extra_body={"top_k": 1}`'),
+        ({"http": "httpx"}, {}, ", `http=httpx`"),
+        ({"cross_check": True}, {}, ", `cross_check`"),
+        ({"continuous_usage_stats": True}, {}, ", `continuous_usage_stats`"),
+        ({"return_token_ids": True}, {}, ", `return_token_ids`"),
+        ({"seed": "7"}, {}, ", `seed=7`"),
+        ({}, {"prompt_tokens": 512}, ", prompt sized to 512 tokens"),
+        ({}, {"tools": [{}, {}]}, ", 2 tools"),
+        ({}, {"tools": [{}], "tool_choice": "none"}, ", 1 tool, `tool_choice=none`"),
+        ({}, {"chat_template_kwargs": THINKING}, ", thinking off"),
+        ({}, {"chat_template_kwargs": dict.fromkeys(THINKING, True)}, ", thinking on"),
+        (
+            {},
+            {"chat_template_kwargs": {**THINKING, "a": 1}},
+            ', thinking off, `chat_template_kwargs={"a": 1}`',
+        ),
+        (
+            {},
+            {"chat_template_kwargs": {"thinking": True}},
+            ', `chat_template_kwargs={"thinking": true}`',
+        ),
+    ],
+)
+def test_workloads_that_differ_in_what_is_sent_do_not_read_alike(
+    study: Path, point: dict[str, Any], content: dict[str, Any], said: str
+) -> None:
+    def declare(data: Any) -> None:
+        next(r for r in data["runs"] if r["name"].endswith("_monitor"))["run"] = "d1"
+        data["points"] = {"d1": {**POINT, **point}}
+        data["scenarios"] = {"s": {**CONTENT, **content}}
+
+    change_json(study / "plan.json", declare)
+    own = section(write(load(study), "en"), "### 5. Hardware utilisation")
+    assert f"sampled beside it{said}; variants:" in own
+    assert CHINESE.search(said) is None and write(load(study))  # every key has its Chinese
 
 
 # the measuring instrument -------------------------------------------------------------------------
@@ -579,6 +700,53 @@ def test_a_table_is_there_for_the_one_run_that_has_something_for_it(
     assert names == [f" `{list(load(study).runs)[1]}` "]
 
 
+@pytest.mark.parametrize(
+    ("cached", "hits", "by"),
+    [("", "", "not checked"), ("0", "", "usage"), ("", "0", "the server's counters")],
+)
+def test_a_declared_cache_says_whether_anybody_could_check_it(
+    study: Path, cached: str, hits: str, by: str
+) -> None:
+    floors(study)
+
+    def cold(rows: Rows) -> Rows:
+        rows[0].update(cache="cold", cached_tokens=cached, server_cache_hits=hits, cache_hit="")
+        return [{**row, "cache": row["cache"] if n == 0 else ""} for n, row in enumerate(rows)]
+
+    change_table(study / "tables" / "runs.csv", cold)
+    own = section(write(load(study), "en"), ANNEX_G)
+    assert "| hits by usage | hits by the server | checked by |" in own
+    assert f"| `cold` | — | — | {by} |" in own
+
+
+def test_a_note_explains_only_what_is_shown(study: Path) -> None:
+    floors(study)
+
+    def uncounted(rows: Rows) -> Rows:
+        rows[1]["itl_s_p50"] = "0.1"
+        return without(rows, "multi_token_share")
+
+    whole = section(write(load(), "en"), ANNEX_G)
+    assert all(text in whole for text in ("Counted:", "One token:", "Several tokens:"))
+    change_table(study / "tables" / "runs.csv", uncounted)
+    own = section(write(load(study), "en"), ANNEX_G)
+    assert "Gaps between output events" in own and "any number of tokens" in own
+    assert not any(text in own for text in ("Counted:", "One token:", "Several tokens:"))
+
+
+def test_the_kept_rate_stands_beside_the_asked_one() -> None:
+    own = section(write(load(), "en"), ANNEX_G)
+    assert "| asked rate (requests/s) | kept rate (requests/s) |" in own
+    assert "_monitor` | 0.25 | 0.24 |" in own
+
+
+def test_what_went_wrong_in_sizing_a_prompt_is_told(study: Path) -> None:
+    own = section(write(load(), "en"), ANNEX_G)
+    assert "sizing the prompt met a problem: `HTTP 404 <not found>`" in own
+    change_table(study / "tables" / "runs.csv", lambda rows: without(rows, "prompt_problem"))
+    assert "met a problem" not in write(load(study), "en")
+
+
 def test_a_cache_as_it_is_declares_nothing(study: Path) -> None:
     floors(study)
 
@@ -620,7 +788,10 @@ def test_a_floor_that_was_not_measured_is_a_line_and_no_table(study: Path) -> No
 
 def test_a_cross_check_says_how_far_two_clients_are_apart(study: Path) -> None:
     own = section(write(load(), "en"), ANNEX_G)
-    assert "|  | `httpx` | 0.91s | 8.66 tok/s | 115.4 ms | 256 | 2 / 3 (timeout 1) |" in own
+    assert (
+        "|  | `httpx` · invalid | 0.91s | 8.66 tok/s | 115.4 ms | 256 | 2 / 3 (timeout 1) |" in own
+    )
+    assert "second client's record: the client's time stamps were late" in own
     assert "|  | difference | +1.0% | −0.1% | +0.2% | −33.3% |  |" in own
 
     def failed(rows: Rows) -> Rows:
@@ -636,7 +807,7 @@ def test_a_cross_check_says_how_far_two_clients_are_apart(study: Path) -> None:
 
 def test_what_a_run_broke_of_its_declaration_is_said_in_words(study: Path) -> None:
     codes = "cached_tokens_not_as_declared;thinking_not_as_declared;prompt_not_as_sized"
-    codes += ";schedule_not_kept;usage_missing"
+    codes += ";schedule_not_kept;usage_missing;token_counts_missing"
 
     def suspect(rows: Rows) -> Rows:
         rows[0].update(validity="suspect", reasons=codes)

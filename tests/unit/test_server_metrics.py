@@ -322,3 +322,10 @@ def test_what_was_sent_is_summed_over_all_requests() -> None:
 def test_every_figure_has_a_column_and_every_code_its_words() -> None:
     assert set(SERVER) == set(NOTHING)
     assert {"server_counted_more", "server_counted_less"} <= set(reasons.TEXTS)
+
+
+def test_where_no_request_reported_anything_the_sum_is_unknown() -> None:
+    """Not 0: a request that timed out may have cost the server its whole prompt."""
+    lost = {**request(), "outcome": "timeout", "completion_tokens": None}
+    assert server_metrics.sent([lost, lost], "completion_tokens") is None
+    assert server_metrics.sent([{**lost, "completion_tokens": 0}], "completion_tokens") == 0

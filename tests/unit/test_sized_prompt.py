@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from cargo import endpoint, scenario
 from cargo.sized_prompt import WORDS, TokenizeCounter, sized_messages, words
+from tests.conformance.scripted_server import Send, Step, Wait, serving
 
 Messages = list[dict[str, Any]]
 KNOWN = frozenset(WORDS)
@@ -156,11 +157,21 @@ def test_a_count_that_cuts_off_or_ignores_the_text_is_not_followed_forever() -> 
     def cut_off(messages: Messages) -> int:
         return min(by_word(messages), 4096)
 
-    for count in (cut_off, lambda messages: 50):
+    for count, said in (
+        (cut_off, "counts 1037 tokens at 1025 of the words and 4096 at 99988"),
+        (lambda messages: 50, "counts 50 tokens at 1 of the words and 50 at 1025"),
+    ):
         messages, sizing = sized_messages(100_000, "s", count)
         assert 90_000 < len(messages[0]["content"].split()) < 110_000
         assert sizing["by"] == "estimate"
-        assert sizing["problem"]
+        assert said in sizing["problem"] and "it cuts off" in sizing["problem"]
+        assert "failed" not in sizing["problem"], "it answered"
+
+
+def test_a_constant_count_close_below_the_wanted_one_is_no_count() -> None:
+    _, sizing = sized_messages(60, "s", lambda messages: 50)
+    assert (sizing["by"], sizing["tokens"]) == ("estimate", None)
+    assert "does not count the text" in sizing["problem"]
 
 
 # -- the counter over HTTP ----------------------------------------------------------------------
@@ -274,6 +285,12 @@ def test_a_version_that_refuses_keys_is_asked_without_them(known: tuple[str, ...
         (200, b'{"count": true}'),
         (200, b'{"count": -1}'),
         (200, b'{"count": null}'),
+        (200, b'{"count": 0}'),
+        (200, b'{"count": 1%s}' % (b"0" * 400)),
+        (200, b'{"count": 1%s}' % (b"0" * 9000)),
+        (200, b'{"count": 1e400}'),
+        (200, b"[" * 20_000),
+        (200, b'{"count": 7, "tokens": %s}' % (b"[" * 900 + b"]" * 900)),
     ],
 )
 def test_what_is_no_count_is_none(status: int, text: bytes) -> None:
@@ -284,9 +301,20 @@ def test_what_is_no_count_is_none(status: int, text: bytes) -> None:
     assert count.problem and count.problem.startswith("POST /tokenize: ")
 
 
+def test_a_count_that_drips_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte now and then keeps no caller: the limit is that of the whole call."""
+    monkeypatch.setattr("cargo.sized_prompt._TIMEOUT_S", 0.5)
+    drip: list[Step] = [Send(b"HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\n")]
+    drip += [Send(b" "), Wait(0.05)] * 100
+    with serving(drip) as server:
+        count = counter(f"http://127.0.0.1:{server.port}")
+        assert count(ASK) is None
+    assert count.problem == "POST /tokenize: no full answer within 0.5 s"
+
+
 def test_a_server_that_is_not_there_counts_nothing() -> None:
     with tokenizer(lambda body: counted(7)) as (url, _):
         pass
     count = counter(url)
     assert count(ASK) is None
-    assert count.problem and "ConnectionRefusedError" in count.problem
+    assert count.problem == "POST /tokenize: [Errno 111] Connection refused"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import pickle
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cargo import deltas, wire
+from cargo import deltas, record, wire
 from cargo.exchange import BROKEN, EOF, WHOLE, Exchange, Read, RunClock, request_record
 from cargo.sse import Event, EventSplitter
 
@@ -239,6 +240,17 @@ def test_message_of_an_http_error(body_text: str, message: str) -> None:
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1" * 20000,
         b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 60000,
+        b"HTTP/1.1 20\xb2 OK\r\n\r\n",
+        b"HTTP/1.1 0200 OK\r\n\r\n",
+        b"HTTP/1.1 099 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: \xb2\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 4, 5\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0x5\r\nabcde\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0_5\r\nabcde\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"f" * 21 + b"\r\n",
     ],
 )
 def test_what_is_no_http_is_refused(data: bytes) -> None:
@@ -252,6 +264,82 @@ def test_interim_heads_are_skipped_and_bodies_without_content_end_at_once() -> N
         b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nab"
     )
     assert (response.status, found, response.whole) == (200, b"ab", True)
+    for status in (b"101 Switching Protocols", b"204 No Content"):
+        response = wire.Response()
+        response.feed(b"HTTP/1.1 100 Continue\r\n\r\n")
+        assert response.status is None
+        response.feed(b"HTTP/1.1 " + status + b"\r\n\r\n")
+        assert (response.status, response.whole) == (int(status[:3]), True)
+
+
+@pytest.mark.parametrize("size", [b"0x5", b"0X5", b"0_5", b"+5", b" \xb25"])
+def test_a_chunk_in_a_read_of_its_own_has_its_size_in_hex_digits_too(size: bytes) -> None:
+    """As an event of a stream usually comes: such a read goes another way."""
     response = wire.Response()
-    response.feed(b"HTTP/1.1 204 No Content\r\n\r\n")
-    assert response.whole
+    response.feed(in_chunks(b"", 1)[: -len(b"0\r\n\r\n")])
+    assert response.feed(b"5\r\nabcde\r\n") == b"abcde"
+    assert response.feed(b"0005\r\nabcde\r\n") == b"abcde"
+    with pytest.raises(wire.WireError):
+        response.feed(size + b"\r\nabcde\r\n")
+
+
+def test_a_length_that_is_said_twice_and_equal_is_one_length() -> None:
+    response = wire.Response()
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 2, 2\r\ncontent-length: 2\r\n\r\n"
+    assert (response.feed(head + b"abc"), response.whole) == (b"ab", True)
+
+
+@pytest.mark.parametrize("depth", [3, 15, 300, 900, 20000])
+def test_however_deep_a_usage_is_it_costs_no_more_than_its_request(depth: int) -> None:
+    text = b'{"choices": [], "usage": {"completion_tokens": 4, "x": %s}}'
+    deep = text % (b"[" * depth + b"]" * depth)
+    found = play([in_chunks(body().replace(DATA[-2], deep), 10**6)])
+    assert found["outcome"] in ("ok", "stream_error")
+    assert found["outcome"] == ("ok" if depth <= 300 else found["outcome"])
+    assert pickle.loads(pickle.dumps(found)) == found
+
+
+@pytest.mark.parametrize("where", ["error", "detail", "x"])
+@pytest.mark.parametrize("depth", [300, 900, 20000])
+def test_however_deep_an_error_is_it_has_a_message(where: str, depth: int) -> None:
+    deep = f'{{"{where}": {"[" * depth + "]" * depth}}}'
+    assert deltas.error_message(deep.encode())
+    meaning = deltas.Meaning()
+    meaning.take(Event("error", deep.encode()))
+    assert meaning.error is not None
+    assert meaning.error.message
+
+
+def test_what_nobody_thought_of_costs_no_more_than_its_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: Any) -> None:
+        raise KeyError("unthought of")
+
+    monkeypatch.setattr("cargo.exchange.judge", fail)
+    found = play([in_chunks(body(), 50)])
+    assert (found["outcome"], found["error"]["kind"]) == ("client", "unreadable")
+    assert "unthought of" in found["error"]["message"]
+    assert set(found) == set(record.REQUEST_FIELDS)
+    assert (found["t_start_s"], found["ttft_s"]) == (0.0, None)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "first"), [(None, 1), (1, 1), (2, 1), (3, 1), (4, None), (400, None)]
+)
+def test_the_first_delta_holds_one_token_unless_the_events_hold_several(
+    tokens: int | None, first: int | None
+) -> None:
+    meaning = deltas.Meaning()
+    assert meaning.first_delta(tokens) is None
+    meaning.take(Event("", chunk({"content": "a"})))
+    meaning.take(Event("", chunk({"content": "b"}, "length")))
+    assert meaning.first_delta(tokens) == first
+
+
+def test_a_running_usage_that_goes_back_tells_no_count() -> None:
+    meaning = deltas.Meaning()
+    for total in (5, 3, 6):
+        usage = {**USAGE, "completion_tokens": total}
+        meaning.take(Event("", chunk({"content": "a"}, usage=usage)))
+    assert meaning.tokens == [5, None, 1]
