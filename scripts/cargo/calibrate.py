@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import pkgutil
 import platform
 import select
 import signal
@@ -53,12 +54,22 @@ class Steps(NamedTuple):
     rate_hz: float
 
 
+def _emitter() -> List[str]:
+    """How Python is told the emitter's code: by its file, or as it is where that is in a zip."""
+    if os.path.isfile(EMITTER):
+        return [EMITTER]
+    source = pkgutil.get_data("cargo", os.path.basename(EMITTER))
+    if source is None:
+        raise Trouble("no %s beside the client" % os.path.basename(EMITTER))
+    return ["-c", source.decode("utf-8")]
+
+
 class Emitter:
     """The null emitter's process; it ends with this object, and with this process."""
 
     def __init__(self, life_s: float = 60.0) -> None:
         # isolated: no variable or package of the host's python slows its start
-        argv = [sys.executable, "-I", "-S", EMITTER, "--life", repr(float(life_s))]
+        argv = [sys.executable, "-I", "-S", *_emitter(), "--life", repr(float(life_s))]
         self.process = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )

@@ -51,6 +51,9 @@ def options(run: Dict[str, Any], target: Target, scratch: str, seed: str) -> Lis
     for name in _VALUES:
         if client.get(name) is not None:
             argv += [_option(name), str(client[name])]
+    if client.get("rate") is not None:
+        # the second opinion has another seed, and is asked in the same moments all the same
+        argv += ["--arrivals-seed=" + str(client.get("arrivals_seed") or run["seed"])]
     argv += [_option(name) for name in _SWITCHES if client.get(name)]
     if client.get("ignore_eos") is False:
         argv += ["--no-ignore-eos"]

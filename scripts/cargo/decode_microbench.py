@@ -70,6 +70,8 @@ FILES = (
     "scenario.py",
     "schedule.py",
     "self_check.py",
+    "server_http.py",
+    "shard_memory.py",
     "shards.py",
     "sized_prompt.py",
     "sse.py",

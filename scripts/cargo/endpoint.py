@@ -6,17 +6,16 @@ Out: an `Endpoint`, headers, the first model of /v1/models.
 
 from __future__ import annotations
 
-import http.client
 import ipaddress
-import json
 import os
 import socket
 import urllib.parse
-from typing import Any, Dict, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
-from cargo import route
+from cargo import server_http
 
 _MODELS_TIMEOUT_S = 10.0
+_SAID = 300  # characters of what the server said
 
 
 class UsageError(ValueError):
@@ -94,24 +93,35 @@ def request_headers(api_key_env: Optional[str], version: str) -> Dict[str, str]:
     return found
 
 
+def ask(
+    endpoint: Endpoint,
+    headers: Mapping[str, str],
+    method: str,
+    path: str,
+    timeout_s: float,
+    body: Optional[Dict[str, Any]] = None,
+) -> Tuple[int, bytes]:
+    """One short call beside the measured ones: `path` stands where /v1 does. Raises OSError."""
+    root = endpoint.path[: -len("/v1/chat/completions")]
+    address = server_http.Address(endpoint.scheme, endpoint.host, endpoint.port, root)
+    wanted = {**headers, "Accept": "application/json"}
+    try:
+        return server_http.ask(address, method, path, body, timeout_s, headers=wanted)
+    except server_http.ServerHttpError as problem:
+        raise OSError(str(problem)) from None
+
+
 def first_model(endpoint: Endpoint, headers: Dict[str, str]) -> str:
     """The first model that GET /v1/models names. Raises OSError with the reason."""
-    connection, prefix, more = route.find(
-        endpoint.scheme, endpoint.host, endpoint.port, _MODELS_TIMEOUT_S
-    )
-    path = endpoint.path[: -len("/chat/completions")] + "/models"
-    wanted = {**headers, **more, "Accept": "application/json"}
+    path = "/v1/models"
+    status, text = ask(endpoint, headers, "GET", path, _MODELS_TIMEOUT_S)
+    if status != 200:
+        said = " ".join(text[:_SAID].decode("utf-8", "replace").split())
+        raise OSError(f"GET {path}: HTTP {status}: {said}".rstrip(": "))
     try:
-        connection.request("GET", prefix + path, headers=wanted)
-        reply = connection.getresponse()
-        text = reply.read()
-        if reply.status != 200:
-            raise OSError(f"GET {path}: HTTP {reply.status}")
-        name = json.loads(text.decode("utf-8"))["data"][0]["id"]
-        if not isinstance(name, str):
-            raise OSError(f"GET {path}: the first model's id is no text")
-        return name
-    except (http.client.HTTPException, ValueError, KeyError, IndexError, TypeError) as problem:
-        raise OSError(f"GET {path}: {type(problem).__name__}: {problem}") from None
-    finally:
-        connection.close()
+        name = server_http.parsed(text)["data"][0]["id"]
+    except (ValueError, KeyError, IndexError, TypeError) as problem:
+        raise OSError(f"GET {path}: {type(problem).__name__}: {problem}"[:_SAID]) from None
+    if not isinstance(name, str):
+        raise OSError(f"GET {path}: the first model's id is no text")
+    return name

@@ -262,7 +262,7 @@ class EpollClient:
 
     @staticmethod
     def _take_head(exchange: Exchange, response: wire.Response) -> None:
-        if response.status is not None and response.status >= 200:
+        if response.status is not None:
             exchange.status = response.status
             exchange.headers = response.headers
 

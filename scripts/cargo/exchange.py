@@ -9,6 +9,7 @@ where a transport must know (a deadline passed, or the stream ended in an odd wa
 
 from __future__ import annotations
 
+import re
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from cargo import deltas, record, wire
@@ -25,6 +26,9 @@ CLIENT = "client"
 
 _BODY_LIMIT = 64 * 1024
 _DIGITS = 7  # of a second: 0.1 microseconds
+_BLANK = b" \t\r\n\xef\xbb\xbf"
+_FIELDS = (b"data", b"event", b"id", b"retry")
+_FIRST_LINE = re.compile(rb"(?::|(?:data|event|id|retry)(?:[:\r\n]|$))")
 
 
 class Read(NamedTuple):
@@ -64,12 +68,12 @@ class StreamDecoder:
     def __init__(self, exchange: Exchange) -> None:
         self.meaning = deltas.Meaning()
         self.read_of: List[int] = []  # for each event the index of the read that completed it
-        self.body = b""  # of a reply that is no event stream
+        self.body = b""  # its beginning, as long as no event has come
         self.unreadable: Optional[str] = None
         self._exchange = exchange
         self._splitter = EventSplitter()
         self._taken = 0
-        self._coding: Any = None
+        self.coding: Optional[wire.Inflater] = None
         self._ready = False
 
     def catch_up(self) -> None:
@@ -80,7 +84,7 @@ class StreamDecoder:
         try:
             if not self._ready:
                 coding = exchange.headers.get("content-encoding", "")
-                self._coding = wire.content_decoder(coding)
+                self.coding = wire.content_decoder(coding)
                 self._ready = True
             while self._taken < len(exchange.reads):
                 index = self._taken
@@ -90,22 +94,43 @@ class StreamDecoder:
             self.unreadable = f"{type(problem).__name__}: {problem}"
 
     def _take(self, index: int, body: bytes) -> None:
-        if self._coding is not None:
-            body = self._coding.decompress(body)
-        if not self.is_stream:
-            if len(self.body) < _BODY_LIMIT:
-                self.body += body
+        if self.meaning.done:  # what comes behind [DONE] belongs to no answer
+            return
+        if self.coding is not None:
+            body = self.coding.decompress(body)
+        if not self.read_of and len(self.body) < _BODY_LIMIT:
+            self.body += body[:_BODY_LIMIT]
+        if not self._labelled:
             return
         for event in self._splitter.feed(body):
             self.meaning.take(event)
             self.read_of.append(index)
+            self.body = b""
+            if self.meaning.done:
+                return
+
+    @property
+    def _labelled(self) -> bool:
+        """Whether status and type allow an event stream."""
+        exchange = self._exchange
+        kind = exchange.headers.get("content-type", "").lower()
+        return exchange.status == 200 and "application/json" not in kind
 
     @property
     def is_stream(self) -> bool:
-        exchange = self._exchange
-        if exchange.status != 200:
-            return False
-        return "application/json" not in exchange.headers.get("content-type", "").lower()
+        """Whether the reply is an event stream, as far as it has come."""
+        if not self._labelled or self.read_of:
+            return self._labelled
+        text = self.body.lstrip(_BLANK)
+        if "event-stream" in self._exchange.headers.get("content-type", "").lower():
+            return text[:1] not in (b"{", b"[", b"<")
+        begun = any(name.startswith(text) for name in _FIELDS)  # or nothing has come
+        return begun or _FIRST_LINE.match(text) is not None
+
+    @property
+    def cut_short(self) -> bool:
+        """The body has ended, and what it was coded as has not."""
+        return self.coding is not None and not self.coding.whole and not self.meaning.done
 
     @property
     def finished(self) -> bool:
@@ -144,6 +169,9 @@ def judge(exchange: Exchange, forced_tokens: Optional[int]) -> Verdict:
         return "stream_error", _no_stream(decoder.body)
     if exchange.ended != WHOLE and not (meaning.done and meaning.finish_reason):
         return _broken_off(exchange)
+    if decoder.cut_short and decoder.coding is not None:
+        text = f"the {decoder.coding.coding} body lacks its end, after {len(meaning.kinds)} events"
+        return "truncated", _error("coding_cut", status, text)
     return _judge_complete(meaning, forced_tokens)
 
 
@@ -157,7 +185,7 @@ def _judge_complete(meaning: deltas.Meaning, forced_tokens: Optional[int]) -> Ve
         return "aborted", _error("abort", 200, 'finish_reason is "abort"')
     if reason == "error":
         return "stream_error", _error("finish_reason", 200, 'finish_reason is "error"')
-    tokens = _usage_count(meaning.usage, "completion_tokens")
+    tokens = deltas.count_in(meaning.usage, "completion_tokens")
     if forced_tokens is not None and tokens is not None and tokens < forced_tokens:
         message = f"{tokens} tokens where {forced_tokens} were forced (finish_reason {reason})"
         return "short", _error("short", 200, message)
@@ -197,13 +225,6 @@ def _no_stream(body: bytes) -> Dict[str, Any]:
     return _error("not_a_stream", 200, f"the reply is no event stream: {text}")
 
 
-def _usage_count(usage: Optional[Dict[str, Any]], *path: str) -> Optional[int]:
-    found: Any = usage
-    for key in path:
-        found = found.get(key) if isinstance(found, dict) else None
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
-
-
 class RunClock:
     """Turns times of the run into seconds since its zero."""
 
@@ -223,7 +244,22 @@ class RunClock:
 def request_record(
     exchange: Exchange, clock: RunClock, forced_tokens: Optional[int]
 ) -> Dict[str, Any]:
-    """The request's entry in the run record."""
+    """The request's entry in the run record. Whatever one reply holds, the others keep theirs."""
+    try:
+        return _entry(exchange, clock, forced_tokens)
+    except Exception as problem:
+        entry = record.blank_request(exchange.index, exchange.warmup)
+        text = f"{type(problem).__name__}: {problem}"
+        entry.update(
+            outcome="client",
+            error=_error("unreadable", exchange.status, text),
+            t_start_s=clock.seconds(exchange.sent_ns),
+            t_end_s=clock.seconds(exchange.ended_ns),
+        )
+        return entry
+
+
+def _entry(exchange: Exchange, clock: RunClock, forced_tokens: Optional[int]) -> Dict[str, Any]:
     entry = record.blank_request(exchange.index, exchange.warmup)
     if exchange.ended is None:
         return entry
@@ -231,6 +267,7 @@ def request_record(
     meaning = exchange.decoder.meaning
     entry["outcome"], entry["error"] = judge(exchange, forced_tokens)
     stamps = [clock.stamp(read).t_ns for read in exchange.reads]
+    completion_tokens = deltas.count_in(meaning.usage, "completion_tokens")
     times = [clock.seconds(stamps[read]) for read in exchange.decoder.read_of]
     users = [clock.seconds(exchange.reads[read].user_ns) for read in exchange.decoder.read_of]
     output = [t for t, kind in zip(times, meaning.kinds) if kind in record.OUTPUT_KINDS]
@@ -242,13 +279,13 @@ def request_record(
         t_first_s=output[0] if output else None,
         t_last_s=output[-1] if output else None,
         t_end_s=_end_of_stream(exchange, clock, times, stamps),
-        n_first_delta=meaning.n_first_delta if output else None,
+        n_first_delta=meaning.first_delta(completion_tokens),
         n_events=meaning.n_output,
         usage=meaning.usage,
-        prompt_tokens=_usage_count(meaning.usage, "prompt_tokens"),
-        completion_tokens=_usage_count(meaning.usage, "completion_tokens"),
-        cached_tokens=_usage_count(meaning.usage, "prompt_tokens_details", "cached_tokens"),
-        reasoning_tokens=_usage_count(
+        prompt_tokens=deltas.count_in(meaning.usage, "prompt_tokens"),
+        completion_tokens=completion_tokens,
+        cached_tokens=deltas.count_in(meaning.usage, "prompt_tokens_details", "cached_tokens"),
+        reasoning_tokens=deltas.count_in(
             meaning.usage, "completion_tokens_details", "reasoning_tokens"
         ),
         connect_s=_span_s(exchange.begun_ns, exchange.connected_ns),

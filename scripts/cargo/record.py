@@ -22,7 +22,7 @@ OUTCOMES: Dict[str, str] = {
     "ok": "whole stream with a finish reason, and as many tokens as were forced",
     "http_error": "an HTTP status other than 200",
     "stream_error": "an error inside a 200 reply (three shapes), or a reply that is no stream",
-    "truncated": "the stream ended with no finish_reason",
+    "truncated": "the stream ended with no finish_reason, or its compressed body lacks its end",
     "aborted": 'finish_reason "abort"',
     "short": "fewer tokens than forced by ignore_eos",
     "timeout": "connect, first_token, between_tokens or total; error.kind says which",
@@ -83,7 +83,10 @@ CLIENT_FIELDS: Dict[str, Field] = {
     "digest": Field("", "first 16 hex digits of sha256 over the client's own files"),
     "python": Field("", "version of the interpreter"),
     "stamp_source": Field("", "kernel if every read has a kernel receive stamp, else user"),
-    "ended": Field("", "why the run ended: done, server_gone, stalled or signal"),
+    "ended": Field(
+        "",
+        "why: done, server_gone, stalled, signal, no_model or process_lost (one of the client's own)",
+    ),
     "cpu_s": Field("s", "processor time the client spent from the first to the last request"),
     "wall_s": Field("s", "wall time of the same span"),
     "cpu_share": Field("share", "cpu_s / wall_s; above 1 where several processes share the load"),
@@ -131,7 +134,11 @@ REQUEST_FIELDS: Dict[str, Field] = {
     "e2e_tps": Field("tok/s", "N / (tE - t0)"),
     "tpot_s": Field("s", "(tL - tF) / (N - nF), for N > nF"),
     "input_tps": Field("tok/s", "prompt_tokens / ttft_s"),
-    "n_first_delta": Field("tokens", "nF: tokens that had arrived with the first output delta"),
+    "n_first_delta": Field(
+        "tokens",
+        "nF: tokens that had arrived with the first output delta; null: not told, and the events "
+        "hold several",
+    ),
     "prompt_tokens": Field("tokens", "usage.prompt_tokens"),
     "cached_tokens": Field("tokens", "usage.prompt_tokens_details.cached_tokens"),
     "completion_tokens": Field("tokens", "N: usage.completion_tokens; null without usage"),
@@ -190,7 +197,12 @@ def _difference(end: Optional[float], begin: Optional[float]) -> Optional[float]
 
 def _ratio(top: Optional[float], bottom: Optional[float]) -> Optional[float]:
     """top / bottom where both are known and bottom is a positive span; else unknown."""
-    return None if top is None or bottom is None or bottom <= 0 else top / bottom
+    if top is None or bottom is None or bottom <= 0:
+        return None
+    try:
+        return top / bottom
+    except OverflowError:  # a count that no float can hold is no count
+        return None
 
 
 def derive(
@@ -225,7 +237,7 @@ def derive(
         "decode_tps": _ratio(completion_tokens, span),
         "decode_rate": _ratio(later, span) if many else None,
         "e2e_tps": _ratio(completion_tokens, e2e),
-        "tpot_s": span / later if many and later and span is not None and span > 0 else None,
+        "tpot_s": _ratio(span, later) if many and span is not None and span > 0 else None,
         "input_tps": _ratio(prompt_tokens, ttft),
         "decode_end": decode_end,
     }

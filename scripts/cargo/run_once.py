@@ -9,6 +9,7 @@ happens there is told in that file and never spoils the run.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -26,6 +27,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 POLL_S = 0.1
 CLIENT_GRACE_S = 5.0
 AFTER_DEATH_S = 10.0  # for the client to notice that the server is gone and write its record
+TOKEN_S = 1e-4  # for the client to decode one, after its run
+LONGEST_GRACE_S = 600.0
 STOPPED_GRACE_S = 0.5
 FIRST_RECORD_S = 15.0
 SAMPLER_GRACE_S = 11.0  # its call timeout and a little
@@ -234,14 +237,24 @@ class RunOnce:
             tell()
             if not self.server_died and not self.server.alive():
                 self.server_died = True
-                end = min(end, time.monotonic() + AFTER_DEATH_S)
+                end = min(end, time.monotonic() + AFTER_DEATH_S + decoding_s(self.run))
             if time.monotonic() > end:
                 over_limit = not self.server_died
-                self.client.end(CLIENT_GRACE_S)
+                self._end_client(CLIENT_GRACE_S + decoding_s(self.run))
                 break
         tell()
         code, self.client = self.client.poll(), None
         return ClientEnd(code, over_limit)
+
+    def _end_client(self, grace_s: float) -> None:
+        """Its record is waited for; a stop of the launch is not kept waiting meanwhile."""
+        assert self.client is not None
+        with contextlib.suppress(OSError):
+            self.client.process.terminate()
+        end = time.monotonic() + grace_s
+        while self.client.poll() is None and time.monotonic() < end:
+            self.watch.pause(POLL_S)
+        self.client.end(0.0)
 
     # ------------------------------------------------------------------ the second opinion
     def _cross_check(self) -> None:
@@ -256,6 +269,8 @@ class RunOnce:
         except (StopNow, LifeOver):  # the launch sees for itself that it is to end
             self._end_children()
             self.client, problem = None, "the launch was stopped meanwhile"
+            with contextlib.suppress(FileNotFoundError):  # of half a run: no opinion
+                os.remove(self._at("cross_check.json"))
         if not os.path.exists(self._at("cross_check.json")):
             whole.write_json(self._at("cross_check.json"), {"problem": problem}, durable=False)
 
@@ -303,6 +318,12 @@ class RunOnce:
             self.reasons.append("engine_changed")
         if not self.host_is_ours():
             self.reasons.append("host_shared")
+
+
+def decoding_s(run: Dict[str, Any]) -> float:
+    """How long the client may need for its record once its run is over: it decodes what came then."""
+    requests = run["requests"] + run.get("warmup", 0)
+    return min(LONGEST_GRACE_S, TOKEN_S * requests * run["max_tokens"])
 
 
 def _last_line(path: str) -> str:

@@ -16,12 +16,13 @@ import select
 import socket
 import ssl
 import time
-from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Mapping, NamedTuple, Optional, Tuple
 from urllib.parse import urlsplit
 
 from cargo import route
 
 TICK_S = 0.1
+DEEPEST = 50  # levels of JSON; what follows would end in a recursion error somewhere
 CONNECT_S = 5.0  # for each step of connecting, in which nobody is asked whether to go on
 LIMIT_BYTES = 64 << 20
 NO_HEADERS: Mapping[str, str] = {}
@@ -65,7 +66,19 @@ def call(
     check: Callable[[], None] = lambda: None,
     headers: Mapping[str, str] = NO_HEADERS,
 ) -> Tuple[int, bytes]:
-    address = address_of(base_url)
+    return ask(address_of(base_url), method, path, body, timeout_s, check, headers)
+
+
+def ask(
+    address: Address,
+    method: str,
+    path: str,
+    body: Optional[Dict[str, Any]] = None,
+    timeout_s: float = 5.0,
+    check: Callable[[], None] = lambda: None,
+    headers: Mapping[str, str] = NO_HEADERS,
+) -> Tuple[int, bytes]:
+    """As `call`, where the address is known."""
     end = time.monotonic() + timeout_s
     sent = {"Connection": "close", "Accept": "*/*", **headers}
     data = None
@@ -75,6 +88,8 @@ def call(
     try:
         way = route.find(*address[:3], min(timeout_s, CONNECT_S))
         with contextlib.closing(way.connection) as conn:
+            conn.connect()
+            conn.sock.settimeout(max(TICK_S, end - time.monotonic()))  # a long body takes a while
             conn.request(method, way.prefix + address.prefix + path, data, {**sent, **way.headers})
             conn.sock.setblocking(False)
             raw = _read_all(conn.sock, end, timeout_s, check)
@@ -125,6 +140,26 @@ def _parse(raw: bytes, method: str) -> Tuple[int, bytes]:
     return answer.status, answer.read()
 
 
+def parsed(body: bytes) -> Any:
+    """The JSON value of an answer. Raises ValueError for any other bytes, and for a nest of brackets."""
+    try:
+        found = json.loads(body.decode("utf-8"))
+    except RecursionError:
+        raise ValueError("JSON that is nested too deep") from None
+    level = [found]
+    for _ in range(DEEPEST):
+        level = [child for one in level for child in _children(one)]
+        if not level:
+            return found
+    raise ValueError("JSON that is nested too deep")
+
+
+def _children(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
 def get_json(
     base_url: str,
     path: str,
@@ -135,7 +170,7 @@ def get_json(
     """The parsed answer, or None when it is not a 200 with JSON."""
     try:
         status, body = call(base_url, "GET", path, None, timeout_s, check, headers)
-        return json.loads(body.decode("utf-8")) if status == 200 else None
+        return parsed(body) if status == 200 else None
     except (ServerHttpError, ValueError):
         return None
 
@@ -180,7 +215,7 @@ def one_token(
     if status != 200:
         return "HTTP %d: %s" % (status, text[:300])
     try:
-        answer = json.loads(text)
+        answer = parsed(raw)
         return None if answer["choices"] else "no choice in the answer: %s" % text[:300]
     except (ValueError, KeyError, TypeError):
         return "not a completion: %s" % text[:300]

@@ -13,12 +13,10 @@ cannot count, one token a word is assumed, and said.
 from __future__ import annotations
 
 import hashlib
-import http.client
-import json
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
-from cargo import route
-from cargo.endpoint import Endpoint
+from cargo import server_http
+from cargo.endpoint import Endpoint, ask
 
 # 256 of them: a byte of the seed's digest is a word
 WORDS = """
@@ -45,7 +43,8 @@ _LONG = 4096  # tokens from which a sample comes first: a wrong guess costs mega
 _SAMPLE_WORDS = 1024
 _MANY_WORDS = 16  # enough to tell how many tokens words make
 _LEAST_RATE = 1 / 16  # tokens a word, with any tokenizer
-_TIMEOUT_S = 120.0
+_TIMEOUT_S = 120.0  # of a whole call
+_MOST = 1 << 53  # a larger number is no count
 
 Count = Callable[[List[Dict[str, Any]]], Optional[int]]
 
@@ -82,6 +81,9 @@ def _message(text: str) -> List[Dict[str, Any]]:
 
 def _stuck(first: _Point, low: _Point, point: _Point) -> bool:
     """Far fewer tokens than so many words make: the server cuts off, or does not count the text."""
+    all_more = point.words - first.words
+    if all_more >= _MANY_WORDS and point.tokens - first.tokens < all_more * _LEAST_RATE:
+        return True
     more, known = point.words - low.words, low.words - first.words
     rate = _LEAST_RATE
     if known >= _MANY_WORDS:
@@ -99,6 +101,7 @@ class _Search:
         self.calls = 0
         self.found: Optional[int] = None  # tokens of the text that `run` returned, as counted
         self.problem: Optional[str] = None
+        self._why = ""  # the search was given up
         self._wanted = wanted
         self._seed = seed
         self._count = count
@@ -129,7 +132,7 @@ class _Search:
     def _longer(self, least: int) -> str:
         low, high, guess = self._bracket(_Point(1, least))
         if guess is not None:
-            self.problem = f"/tokenize failed at call {self.calls}: a proportional estimate is used"
+            self.problem = f"{self._why}: a proportional estimate is used"
             return words(self._seed, guess)
         text, self.found = words(self._seed, low.words), low.tokens
         if high is not None and high.words == low.words + 1 and low.tokens < self._wanted:
@@ -150,9 +153,16 @@ class _Search:
             if high is not None and high.words - low.words == 1:
                 break
             tokens = self._ask(words(self._seed, number))
-            if tokens is None or _stuck(first, low, _Point(number, tokens)):
+            if tokens is None:
+                self._why = f"/tokenize failed at call {self.calls}"
                 return low, high, self._next(first, low, high)
             point = _Point(number, tokens)
+            if _stuck(first, low, point):
+                self._why = (
+                    f"/tokenize counts {low.tokens} tokens at {low.words} of the words and "
+                    f"{point.tokens} at {point.words}: it cuts off, or does not count the text"
+                )
+                return low, high, self._next(first, low, high)
             if tokens <= self._wanted:
                 low = point
             else:
@@ -238,27 +248,21 @@ class TokenizeCounter:
     ) -> Tuple[Optional[int], bool]:
         """(the count or None, whether the request was refused as it is)."""
         body = dict(self._fixed, messages=messages, **extra)
-        data = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
-        end = self._endpoint
         try:
-            way = route.find(end.scheme, end.host, end.port, _TIMEOUT_S)
+            status, text = ask(self._endpoint, self._headers, "POST", "/tokenize", _TIMEOUT_S, body)
         except OSError as problem:
-            self.problem = f"POST {self._path}: {problem}"
+            self.problem = str(problem)
             return None, False
-        connection, headers = way.connection, {**self._headers, **way.headers}
+        if status != 200:
+            self.problem = f"POST {self._path}: HTTP {status}"
+            return None, status in (400, 422)
         try:
-            connection.request("POST", way.prefix + self._path, body=data, headers=headers)
-            reply = connection.getresponse()
-            text = reply.read()
-            if reply.status != 200:
-                self.problem = f"POST {self._path}: HTTP {reply.status}"
-                return None, reply.status in (400, 422)
-            count = json.loads(text.decode("utf-8"))["count"]
-            if isinstance(count, int) and not isinstance(count, bool) and count >= 0:
-                return count, False
-            self.problem = f"POST {self._path}: the count is no number"
-        except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError) as problem:
+            count = server_http.parsed(text)["count"]
+        except (ValueError, LookupError, TypeError) as problem:
             self.problem = f"POST {self._path}: {type(problem).__name__}: {problem}"
-        finally:
-            connection.close()
+            return None, False
+        if isinstance(count, int) and not isinstance(count, bool) and 0 < count <= _MOST:
+            return count, False
+        shown = str(count) if count == 0 else "no number of tokens"
+        self.problem = f"POST {self._path}: the count is {shown}"
         return None, False

@@ -6,16 +6,25 @@ Out: the body's bytes without the framing, and the exact moment at which the bod
 Content-Length, chunked (extensions, trailers) and until-close bodies; interim 1xx heads are
 skipped. `Response.feed` runs on the client's hot path, once for each read: it only counts and
 slices. A content coding is undone later, by `content_decoder`.
+
+What two readers could read differently (two lengths, `0x` before a size) is refused, so that both
+transports say the same of it. Whatever the bytes are, nothing but WireError is raised.
 """
 
 from __future__ import annotations
 
+import re
 import zlib
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 _HEAD_LIMIT = 256 * 1024
 _LINE_LIMIT = 16 * 1024
-_SIZE_LINE = 12  # bytes within which the size line of an ordinary chunk ends
+_SIZE_LINE = 8  # bytes within which the size line of an ordinary chunk ends
+_ORDINARY = {b"%x" % size: size for size in range(1, 1 << 13)}  # looked up, as that is fastest
+# int() takes more than the protocol does: 0x27f, 1_0, +5, and digits of other scripts
+_SIZE = re.compile(rb"[0-9a-fA-F]{1,20}")
+_LENGTH_TEXT = re.compile("[0-9]{1,20}")
+_STATUS = re.compile("[1-9][0-9]{2}")
 
 _HEAD, _LENGTH, _CHUNK_SIZE, _CHUNK_DATA, _TRAILER, _UNTIL_CLOSE, _WHOLE = range(7)
 
@@ -110,13 +119,10 @@ class Response:
             if not line:
                 self._finish()
             return
-        digits = line.partition(b";")[0].strip()
-        try:
-            if not digits or digits[:1] in b"+-":
-                raise ValueError
-            length = int(digits, 16)
-        except ValueError:
-            raise WireError(f"not a chunk size: {line[:40]!r}") from None
+        digits = line.partition(b";")[0].strip(b" \t")
+        if not _SIZE.fullmatch(digits):
+            raise WireError(f"not a chunk size: {line[:40]!r}")
+        length = int(digits, 16)
         if length:
             self._left = length + 2
             self._state = _CHUNK_DATA
@@ -135,53 +141,84 @@ class Response:
                     raise WireError(f"not an HTTP response: {data[:40]!r}")
                 self._held = data[at:]
                 return None
-            self._read_head(data[at:end])
+            status, headers = _read_head(data[at:end])
             at = behind
-            if self.status is not None and (self.status >= 200 or self.status == 101):
+            if status >= 200 or status == 101:  # 101: nothing of HTTP comes after it
                 break
+        self.status, self.headers = status, headers
         self._choose_body()
         return at
 
-    def _read_head(self, head: bytes) -> None:
-        lines = head.decode("latin-1").replace("\r\n", "\n").split("\n")
-        words = lines[0].split(" ", 2)
-        if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdigit():
-            raise WireError(f"not an HTTP/1.x status line: {lines[0][:80]!r}")
-        self.status = int(words[1])
-        self.headers = {}
-        for line in lines[1:]:
-            name, colon, value = line.partition(":")
-            if colon:
-                self.headers[name.strip().lower()] = value.strip()
-
     def _choose_body(self) -> None:
+        length = _content_length(self.headers)
+        coding = self.headers.get("transfer-encoding", "").lower()
+        if coding not in ("", "identity", "chunked"):
+            raise WireError(f"transfer coding {coding[:40]!r} is not supported")
         if self.status in (101, 204, 304):
             self._finish()
-        elif "chunked" in self.headers.get("transfer-encoding", "").lower():
+        elif coding == "chunked":
             self._state = _CHUNK_SIZE
-        elif "content-length" in self.headers:
-            text = self.headers["content-length"].partition(",")[0].strip()
-            if not text.isdigit():
-                raise WireError(f"not a content length: {text[:40]!r}")
-            self._left = int(text)
-            self._state = _LENGTH
-            if not self._left:
-                self._finish()
-        else:
+        elif length is None:
             self._state = _UNTIL_CLOSE
+        else:
+            self._left = length
+            self._state = _LENGTH
+            if not length:
+                self._finish()
+
+
+def _read_head(head: bytes) -> Tuple[int, Dict[str, str]]:
+    """(status, headers); the values of a header that comes twice are joined."""
+    lines = head.decode("latin-1").replace("\r\n", "\n").split("\n")
+    words = lines[0].split(" ", 2)
+    if len(words) < 2 or not words[0].startswith("HTTP/1.") or not _STATUS.fullmatch(words[1]):
+        raise WireError(f"not an HTTP/1.x status line: {lines[0][:80]!r}")
+    headers: Dict[str, str] = {}
+    for line in lines[1:]:
+        name, colon, value = line.partition(":")
+        if colon:
+            name, value = name.strip().lower(), value.strip()
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return int(words[1]), headers
+
+
+def _content_length(headers: Dict[str, str]) -> Optional[int]:
+    if "content-length" not in headers:
+        return None
+    found = {text.strip() for text in headers["content-length"].split(",")}
+    text = found.pop()
+    if found or not _LENGTH_TEXT.fullmatch(text):
+        raise WireError(f"not a content length: {headers['content-length'][:80]!r}")
+    return int(text)
 
 
 def _one_chunk(data: bytes) -> bytes:
     """The content of exactly one whole ordinary chunk, as an event of a stream usually comes; else b""."""
     end = data.find(b"\r\n", 0, _SIZE_LINE)
-    digits = data[:end]
-    if end <= 0 or not digits.isalnum():
-        return b""
-    try:
-        length = int(digits, 16)
-    except ValueError:
-        return b""
+    length = _ORDINARY.get(data[:end], 0)
     return data[end + 2 : -2] if length and end + length + 4 == len(data) else b""
+
+
+class Inflater:
+    """Undoes gzip (of several members as well) or deflate, piece by piece."""
+
+    def __init__(self, coding: str) -> None:
+        self.coding = coding
+        self.whole = True  # nothing has come yet, or it has come to its own end
+        self._member = zlib.decompressobj(47)  # 32 + 15: the header says whether gzip or zlib
+
+    def decompress(self, data: bytes) -> bytes:
+        found: List[bytes] = []
+        while data:
+            if self._member.eof:
+                data = data.lstrip(b"\0")  # padding
+                if not data:
+                    break
+                self._member = zlib.decompressobj(31)  # only gzip goes on after its end
+            found.append(self._member.decompress(data))
+            data = self._member.unused_data
+            self.whole = self._member.eof
+        return b"".join(found)
 
 
 def _find_head_end(data: bytes, at: int) -> Tuple[int, int]:
@@ -193,11 +230,11 @@ def _find_head_end(data: bytes, at: int) -> Tuple[int, int]:
     return (bare, bare + 2) if bare >= 0 else (-1, -1)
 
 
-def content_decoder(coding: str) -> Optional[Any]:
-    """An object with `decompress` for this Content-Encoding; None where nothing is to be undone."""
+def content_decoder(coding: str) -> Optional[Inflater]:
+    """What undoes this Content-Encoding; None where nothing is to be undone."""
     coding = coding.strip().lower()
     if coding in ("", "identity"):
         return None
     if coding in ("gzip", "x-gzip", "deflate"):
-        return zlib.decompressobj(47)  # 32 + 15: the header says whether gzip or zlib
+        return Inflater(coding)
     raise WireError(f"content coding {coding!r} is not supported")

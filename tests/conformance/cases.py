@@ -11,7 +11,8 @@ from .cases_ends import ENDS
 from .cases_errors import ERRORS
 from .cases_framing import FRAMING
 from .cases_meaning import MEANING
+from .cases_odd import ODD
 
-CASES: list[Case] = [*MEANING, *FRAMING, *ERRORS, *ENDS]
+CASES: list[Case] = [*MEANING, *FRAMING, *ERRORS, *ENDS, *ODD]
 
 __all__ = ["CASES", "Case"]

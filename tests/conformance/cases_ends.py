@@ -157,9 +157,9 @@ ENDS: list[Case] = [
     Case(
         "page_instead_of_a_stream",
         reply("200 OK", b"<html>busy</html>", "content-type: text/html"),
-        "truncated",
-        error=("no_finish_reason", "0 events"),
-        epoll_only=True,  # httpx: closed_early
+        "stream_error",
+        error=("not_a_stream", "<html>busy"),
+        status=200,
         **NONE,
     ),
     Case(

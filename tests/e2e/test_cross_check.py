@@ -130,6 +130,42 @@ def test_a_stop_meanwhile_keeps_the_run(lab: Lab, tmp_path: Path) -> None:
     assert read(folder) == {"problem": "the launch was stopped meanwhile"}
 
 
+def test_a_stop_meanwhile_leaves_no_half_opinion(lab: Lab, tmp_path: Path) -> None:
+    """The client writes what it has when it is told to end; that is no second opinion."""
+    told = tmp_path / "begun"
+    code = (
+        "import signal, sys, time\n"
+        "out = sys.argv[sys.argv.index('--out') + 1]\n"
+        "def end(*_):\n"
+        "    open(out, 'w').write('{\"summary\": {\"n_ok\": 0}}')\n"
+        "    sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, end)\n"
+        f"open({str(told)!r}, 'w').close()\n"
+        "time.sleep(600)\n"
+    )
+    lab.submit(order(lab, in_place_of_the_client(tmp_path, code)))
+    lab.until(told.exists)
+    assert lab.call("stop", "--owner", "me", "--wait", "20")["stopped"]
+    lab.until_idle()
+    (folder,) = attempts(lab)
+    stands(folder)
+    assert read(folder) == {"problem": "the launch was stopped meanwhile"}
+
+
+def test_an_open_loop_is_asked_in_the_same_moments(lab: Lab, real: dict[str, str]) -> None:
+    whole = order(lab, real, requests=5)
+    whole["runs"][0]["client"].update(rate=8.0, arrivals="poisson", arrivals_seed="s-start1")
+    lab.submit(whole)
+    lab.until_idle()
+    (folder,) = attempts(lab)
+    gaps = []
+    for name in ("run.json", "cross_check.json"):
+        due = [request["t_due_s"] for request in read(folder, name)["requests"]]
+        gaps.append([later - due[0] for later in due[1:]])
+    assert len(gaps[0]) == 4
+    assert gaps[0] == pytest.approx(gaps[1], abs=1e-6)
+
+
 def test_a_run_that_is_no_good_is_not_made_again(lab: Lab, real: dict[str, str]) -> None:
     lab.submit(order(lab, real, "--no-streams"))
     lab.until_idle()
