@@ -30,6 +30,7 @@ from cargo.load import TICK_S, Load, RunState, listens
 from cargo.open_stream import FAR_NS, Stream
 
 _READ_SIZE = 64 * 1024
+_STAMP_SIZE = stamps.ANCILLARY_SPACE
 _LINGER_NS = 250_000_000  # after [DONE] or an error event: wait this long for the proper end
 _GONE_CHECK_NS = 150_000_000  # after a broken connection: look again whether anything listens
 _GONE_GRACE_NS = 1_000_000_000  # once the server is gone: time for the other streams to end
@@ -221,9 +222,7 @@ class EpollClient:
     def _read(self, stream: Stream, failed: Optional[int] = None) -> None:
         """One read: stamp it, keep it, and look whether the stream is at its end."""
         try:
-            data, ancillary, _flags, _address = stream.sock.recvmsg(
-                _READ_SIZE, stamps.ANCILLARY_SPACE
-            )
+            data, ancillary, _flags, _address = stream.sock.recvmsg(_READ_SIZE, _STAMP_SIZE)
         except BlockingIOError:
             if failed is not None:
                 self._break(stream, failed)
@@ -245,16 +244,24 @@ class EpollClient:
         since_ns = exchange.reads[-1].since_ns if stream.filled else self._looked_ns
         stream.filled = len(data) == _READ_SIZE
         exchange.reads.append(Read(now, ancillary[0][2] if ancillary else None, body, since_ns))
+        if stream.ordinary and stream.is_plain_event(body) and failed is None:
+            return
+        self._after_read(stream, body, now)
+        if failed is not None and stream.exchange.ended is None:
+            self._read(stream, failed)
+
+    def _after_read(self, stream: Stream, body: bytes, now: int) -> None:
+        """Whatever is not just one more event: the head, the end, an error."""
+        exchange, response = stream.exchange, stream.response
         if exchange.status is None:
             self._take_head(exchange, response)
+            stream.ordinary = exchange.status == 200 and "content-encoding" not in exchange.headers
         if response.whole:
             self._end(stream, WHOLE, now_ns=now)
         elif exchange.status != 200 and exchange.status is not None:
             self._linger(stream, now + _ERROR_NS)
         elif stream.may_be_over(body):
             self._linger(stream, now + _LINGER_NS)
-        elif failed is not None:
-            self._read(stream, failed)
 
     def _linger(self, stream: Stream, until_ns: int) -> None:
         stream.lingering = True

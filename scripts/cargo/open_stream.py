@@ -25,8 +25,8 @@ _TERMINAL = re.compile(
 
 class Stream:
     __slots__ = (
-        "connecting", "deadline_ns", "exchange", "filled", "lingering", "response", "sock", "tail",
-        "unsent",
+        "connecting", "deadline_ns", "exchange", "filled", "lingering", "ordinary", "response", "sock",
+        "tail", "unsent",
     )  # fmt: skip
 
     def __init__(self, exchange: Exchange, sock: socket.socket, request: bytes) -> None:
@@ -37,8 +37,19 @@ class Stream:
         self.connecting = True
         self.deadline_ns = FAR_NS  # when to look at the time limits next
         self.lingering = False
+        self.ordinary = False  # status 200, no content coding
         self.tail = b""  # of a body that did not end with a line
         self.filled = False  # the last read took all it may: the rest had come as well
+
+    def is_plain_event(self, body: bytes) -> bool:
+        """Whole events that end nothing: what the hot path meets."""
+        return (
+            body[-3:] == b"}\n\n"
+            and b"error" not in body
+            and b"[DONE]" not in body
+            and not self.tail
+            and not self.response.whole
+        )
 
     def may_be_over(self, body: bytes) -> bool:
         """Whether the stream says that nothing more comes, also where a read cut its last words."""

@@ -57,9 +57,11 @@ class Response:
     def feed(self, data: bytes) -> bytes:
         """Body bytes in this piece."""
         if self._state == _CHUNK_SIZE and not self._held:
-            body = _one_chunk(data)
-            if body:
-                return body
+            # exactly one whole ordinary chunk, as an event of a stream usually comes
+            end = data.find(b"\r\n", 0, _SIZE_LINE)
+            length = _ORDINARY.get(data[:end])
+            if length and end + length + 4 == len(data):
+                return data[end + 2 : -2]
         if self._held:
             data = self._held + data
             self._held = b""
@@ -190,13 +192,6 @@ def _content_length(headers: Dict[str, str]) -> Optional[int]:
     if found or not _LENGTH_TEXT.fullmatch(text):
         raise WireError(f"not a content length: {headers['content-length'][:80]!r}")
     return int(text)
-
-
-def _one_chunk(data: bytes) -> bytes:
-    """The content of exactly one whole ordinary chunk, as an event of a stream usually comes; else b""."""
-    end = data.find(b"\r\n", 0, _SIZE_LINE)
-    length = _ORDINARY.get(data[:end], 0)
-    return data[end + 2 : -2] if length and end + length + 4 == len(data) else b""
 
 
 class Inflater:
