@@ -78,3 +78,13 @@ class Beside:
         end = time.monotonic() + seconds
         while self.poll() is None and time.monotonic() < end:
             time.sleep(0.01)
+
+
+def last_words(log: str) -> str:
+    """The last line that a child left in its log; "" where there is none."""
+    try:
+        with open(log, encoding="utf-8", errors="replace", newline="\n") as f:
+            lines = f.read().split("\n")
+    except OSError:
+        return ""
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")

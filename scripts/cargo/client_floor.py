@@ -15,7 +15,7 @@ import time
 from typing import Any, Dict, List, Optional
 
 from cargo import procs, whole
-from cargo.beside import Beside
+from cargo.beside import Beside, last_words
 from cargo.event_log import EventLog
 from cargo.queue_store import Store
 from cargo.watch import LifeOver, StopNow, Watch
@@ -101,21 +101,12 @@ def measure(folder: str, watch: Watch) -> Dict[str, Any]:
         code = child.poll()
         if code is None:
             return _problem("no result within %g s" % LIMIT_S)
-        return _problem("calibrate.py ended with exit code %s: %s" % (code, _tail(log)))
+        said = last_words(log) or "it said nothing"
+        return _problem("calibrate.py ended with exit code %s: %s" % (code, said))
     finally:
         if child is not None:
             child.end(0.2)
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _tail(log: str) -> str:
-    """The last line of the log says most."""
-    try:
-        with open(log, encoding="utf-8", errors="replace") as f:
-            lines = f.read()[-4096:].split("\n")
-    except OSError as error:
-        return str(error)
-    return next((line for line in reversed(lines) if line.strip()), "it said nothing")
 
 
 def _problem(text: str) -> Dict[str, Any]:

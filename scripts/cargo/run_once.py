@@ -18,7 +18,7 @@ import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from cargo import client_call, procs, room, server_http, smi_sampler, whole
-from cargo.beside import Beside
+from cargo.beside import Beside, last_words
 from cargo.event_log import EventLog
 from cargo.server_start import ServerStart
 from cargo.watch import LifeOver, StopNow, Watch
@@ -283,7 +283,7 @@ class RunOnce:
             return room.words(error)
         if end.over_limit:
             return "it was not done within %g s" % self.run["limit_s"]
-        return _last_line(self._at("cross_check.log")) or "the client ended with code %s" % end.code
+        return last_words(self._at("cross_check.log")) or "the client ended with code %s" % end.code
 
     def _end_children(self) -> None:
         for child in (self.client, self.sampler):
@@ -324,15 +324,6 @@ def decoding_s(run: Dict[str, Any]) -> float:
     """How long the client may need for its record once its run is over: it decodes what came then."""
     requests = run["requests"] + run.get("warmup", 0)
     return min(LONGEST_GRACE_S, TOKEN_S * requests * run["max_tokens"])
-
-
-def _last_line(path: str) -> str:
-    try:
-        with open(path, "rb") as f:
-            lines = f.read().decode("utf-8", "replace").split("\n")
-    except OSError:
-        return ""
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 class _Progress:

@@ -52,7 +52,6 @@ class Board:
     """Memory that all processes share: a slot for each, and which requests were begun."""
 
     def __init__(self, processes: int, requests: int) -> None:
-        self._processes, self._requests = processes, requests
         self._at = _SLOT.size * processes
         self._memory = mmap.mmap(-1, self._at + requests)
 
