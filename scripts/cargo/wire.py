@@ -54,6 +54,11 @@ class Response:
         self._held = b""  # bytes of an unfinished head, size line or trailer line
         self._left = 0  # body bytes still to come (with a chunk: its CRLF included)
 
+    @property
+    def between_chunks(self) -> bool:
+        """The next byte begins a chunk's size line."""
+        return self._state == _CHUNK_SIZE and not self._held
+
     def feed(self, data: bytes) -> bytes:
         """Body bytes in this piece."""
         if self._state == _CHUNK_SIZE and not self._held:
