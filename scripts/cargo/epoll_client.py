@@ -134,7 +134,12 @@ class EpollClient:
                     self._cannot_read(stream, problem)
                     continue
                 now = clock()
-                if data[-5:] == EVENT_END and b"error" not in data and b"[DONE]" not in data:
+                if (
+                    data.endswith(EVENT_END)
+                    and b"error" not in data
+                    and b"[DONE]" not in data
+                    and len(data) < _READ_SIZE
+                ):
                     stream.keep((now, ancillary, data, looked_ns))
                     read_ns = now
                 else:
@@ -397,6 +402,9 @@ class EpollClient:
         if not self._read_up(stream):
             return
         decoder.catch_up()
+        if exchange.misframed:
+            self._end(stream, BROKEN)
+            return
         if stream.lingering and (decoder.finished or exchange.status != 200):
             self._end(stream, WHOLE, now_ns=exchange.reads[-1].user_ns)
             return

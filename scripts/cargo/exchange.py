@@ -68,6 +68,8 @@ class Exchange:
     def unframe(self) -> None:
         """Take the raw reads out of their framing; where that is broken, the exchange has ended."""
         for user_ns, ancillary, data, since_ns in self.raw:
+            if self.misframed:
+                break
             try:
                 body = self.response.feed(data)
             except wire.WireError as problem:
