@@ -22,12 +22,12 @@ import os
 import select
 import socket
 import time
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import Dict, List, NamedTuple, Optional
 
 from cargo import stamps, wire
-from cargo.exchange import BROKEN, CLIENT, EOF, SERVER_GONE, TIMEOUT, WHOLE, Ancillary, Exchange
+from cargo.exchange import BROKEN, CLIENT, EOF, SERVER_GONE, TIMEOUT, WHOLE, Exchange, Read
 from cargo.load import TICK_S, Load, RunState, listens
-from cargo.open_stream import EVENT_END, FAR_NS, Stream
+from cargo.open_stream import FAR_NS, Stream
 
 _READ_SIZE = 64 * 1024
 _STAMP_SIZE = stamps.ANCILLARY_SPACE
@@ -93,16 +93,24 @@ class EpollClient:
         now = time.monotonic_ns()
         tick_ns = now + _TICK_NS
         offset_ns = now + _OFFSET_NS
-        poll, most = self._epoll.poll, self._load.concurrency + 1
+        streams, poll, most = self._streams, self._epoll.poll, self._load.concurrency + 1
         open_loop = self._load.due_s is not None
-        while self._streams or self._checks or self._state.next_due_ns is not None:
+        while streams or self._checks or self._state.next_due_ns is not None:
             until_ns = self._next_turn_ns(tick_ns) if open_loop else tick_ns
             ready = poll(max(0, until_ns - now) / 1e9, most)
             # one that came back late was put aside meanwhile, and may not have looked again
             looked_ns = time.monotonic_ns()
             if looked_ns > until_ns + _POLL_LATE_NS:
                 looked_ns = now
-            self._serve(ready)
+            for fd, mask in ready:
+                stream = streams.get(fd)
+                if stream is not None:
+                    if stream.unsent is None:
+                        self._read(stream)
+                    elif mask & select.EPOLLIN and not stream.connecting:
+                        self._read_early(stream)
+                    else:
+                        self._write(stream)
             self._looked_ns = looked_ns
             now = time.monotonic_ns()
             if open_loop:
@@ -115,42 +123,6 @@ class EpollClient:
                     offset_ns = now + _OFFSET_NS
                 now = time.monotonic_ns()
                 tick_ns = now + _TICK_NS
-
-    def _serve(self, ready: List[Tuple[int, int]]) -> None:
-        """The hot path: whoever has bytes to read, or room to send.
-
-        Whole events are kept as they came, in their framing: what is not done here is done when the
-        run is over, and does not delay the stream that is next.
-        """
-        streams, clock, looked_ns, read_ns = self._streams, time.monotonic_ns, self._looked_ns, 0
-        for fd, mask in ready:
-            stream = streams.get(fd)
-            if stream is None:
-                continue
-            if stream.plain:
-                try:
-                    data, ancillary, _flags, _address = stream.receive(_READ_SIZE, _STAMP_SIZE)
-                except OSError as problem:
-                    self._cannot_read(stream, problem)
-                    continue
-                now = clock()
-                if (
-                    data.endswith(EVENT_END)
-                    and b"error" not in data
-                    and b"[DONE]" not in data
-                    and len(data) < _READ_SIZE
-                ):
-                    stream.keep((now, ancillary, data, looked_ns))
-                    read_ns = now
-                else:
-                    self._take(stream, data, ancillary, now)
-            elif stream.unsent is None:
-                self._read(stream)
-            elif mask & select.EPOLLIN and not stream.connecting:
-                self._read_early(stream)
-            else:
-                self._write(stream)
-        self._state.last_read_ns = max(self._state.last_read_ns, read_ns)
 
     def _next_turn_ns(self, tick_ns: int) -> int:
         """The next tick, or when a request is due for which there is room."""
@@ -228,7 +200,7 @@ class EpollClient:
                 stream.unsent = None
                 exchange.sent_ns = before_ns
                 self._epoll.modify(stream.sock.fileno(), select.EPOLLIN)
-                self._read(stream, problem.errno or errno.EPIPE)
+                self._read(stream, problem.errno)
                 return
             exchange.sent_ns = before_ns
             stream.unsent = stream.unsent[sent:]
@@ -247,56 +219,65 @@ class EpollClient:
 
     # -- reading ----------------------------------------------------------------------------
 
-    def _read(self, stream: Stream, failed: int = 0) -> bool:
-        """One read; False where nothing more is to be read, now or ever."""
+    def _read(self, stream: Stream, failed: Optional[int] = None) -> None:
+        """One read: stamp it, keep it, and look whether the stream is at its end."""
         try:
-            data, ancillary, _flags, _address = stream.receive(_READ_SIZE, _STAMP_SIZE)
+            data, ancillary, _flags, _address = stream.sock.recvmsg(_READ_SIZE, _STAMP_SIZE)
+        except BlockingIOError:
+            if failed is not None:
+                self._break(stream, failed)
+            return
         except OSError as problem:
-            self._cannot_read(stream, problem, failed)
-            return False
-        self._take(stream, data, ancillary, time.monotonic_ns())
-        if failed and stream.exchange.ended is None:
-            return self._read(stream, failed)
-        return stream.exchange.ended is None
-
-    def _cannot_read(self, stream: Stream, problem: OSError, failed: int = 0) -> None:
-        """Nothing is there now; or the connection is broken, as it is where sending has failed."""
-        if not isinstance(problem, BlockingIOError):
             self._break(stream, problem.errno or 0)
-        elif failed:
-            self._break(stream, failed)
-
-    def _take(self, stream: Stream, data: bytes, ancillary: Ancillary, now: int) -> None:
-        """Keep what was read, and look whether the stream is at its end."""
+            return
+        now = time.monotonic_ns()
         if not data:
             self._at_eof(stream, now)
             return
         self._state.last_read_ns = now
-        if not stream.filled:
-            stream.since_ns = self._looked_ns
+        exchange, response = stream.exchange, stream.response
+        try:
+            body = response.feed(data)
+        except wire.WireError as problem:
+            self._end(stream, BROKEN, "bad_http", str(problem))
+            return
+        since_ns = exchange.reads[-1].since_ns if stream.filled else self._looked_ns
         stream.filled = len(data) == _READ_SIZE
-        stream.keep((now, ancillary, data, stream.since_ns))
-        exchange = stream.exchange
-        exchange.unframe()
-        if exchange.misframed:
-            self._end(stream, BROKEN)
-        elif exchange.response.whole:
+        exchange.reads.append(Read(now, ancillary[0][2] if ancillary else None, body, since_ns))
+        if stream.ordinary and stream.is_plain_event(body) and failed is None:
+            return
+        self._after_read(stream, body, now)
+        if failed is not None and stream.exchange.ended is None:
+            self._read(stream, failed)
+
+    def _after_read(self, stream: Stream, body: bytes, now: int) -> None:
+        """Whatever is not just one more event: the head, the end, an error."""
+        exchange, response = stream.exchange, stream.response
+        if exchange.status is None:
+            self._take_head(exchange, response)
+            stream.ordinary = exchange.status == 200 and "content-encoding" not in exchange.headers
+        if response.whole:
             self._end(stream, WHOLE, now_ns=now)
         elif exchange.status != 200 and exchange.status is not None:
             self._linger(stream, now + _ERROR_NS)
-        elif stream.may_be_over(exchange.reads[-1].body):
+        elif stream.may_be_over(body):
             self._linger(stream, now + _LINGER_NS)
-        stream.look_ahead()
 
     def _linger(self, stream: Stream, until_ns: int) -> None:
         stream.lingering = True
         self._set_deadline(stream, min(until_ns, stream.deadline_ns))
 
+    @staticmethod
+    def _take_head(exchange: Exchange, response: wire.Response) -> None:
+        if response.status is not None:
+            exchange.status = response.status
+            exchange.headers = response.headers
+
     def _at_eof(self, stream: Stream, now: int) -> None:
         """The peer closed: the end of a body without a length, or the end came too early."""
         decoder = stream.exchange.decoder
         decoder.catch_up()
-        whole = stream.exchange.response.feed_end()
+        whole = stream.response.feed_end()
         if whole and decoder.is_stream:
             whole = decoder.meaning.finish_reason is not None
         if whole or decoder.finished:
@@ -364,7 +345,8 @@ class EpollClient:
         self._look_for_server(now)
         if now >= self._gone_ns + _GONE_GRACE_NS:
             for stream in list(self._streams.values()):
-                if now >= stream.exchange.last_read_ns + _GONE_GRACE_NS:
+                reads = stream.exchange.reads
+                if not reads or now >= reads[-1].user_ns + _GONE_GRACE_NS:
                     self._end(stream, SERVER_GONE, "server_gone", "nothing listens any more")
         if now >= self._next_deadline_ns:
             self._next_deadline_ns = FAR_NS
@@ -402,9 +384,6 @@ class EpollClient:
         if not self._read_up(stream):
             return
         decoder.catch_up()
-        if exchange.misframed:
-            self._end(stream, BROKEN)
-            return
         if stream.lingering and (decoder.finished or exchange.status != 200):
             self._end(stream, WHOLE, now_ns=exchange.reads[-1].user_ns)
             return
@@ -431,10 +410,13 @@ class EpollClient:
 
     def _read_up(self, stream: Stream) -> bool:
         """What lies in the socket has come in time, however late we look; False: that was the end."""
-        fd = stream.sock.fileno()
-        while stream.unsent is None and self._read(stream):
-            pass
-        return self._streams.get(fd) is stream
+        fd, seen = stream.sock.fileno(), -1
+        while stream.unsent is None and len(stream.exchange.reads) > seen:
+            seen = len(stream.exchange.reads)
+            self._read(stream)
+            if self._streams.get(fd) is not stream:
+                return False
+        return True
 
     def _time_out(self, stream: Stream, kind: str, limit_s: float, now: int) -> None:
         if kind != "total" and self._state.stalled(stream.exchange):

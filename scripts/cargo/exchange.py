@@ -31,12 +31,6 @@ _FIELDS = (b"data", b"event", b"id", b"retry")
 _FIRST_LINE = re.compile(rb"(?::|(?:data|event|id|retry)(?:[:\r\n]|$))")
 
 
-# A read as the socket gave it: when the client saw it, recvmsg's ancillary items, the bytes in their
-# HTTP framing, and a time at which nothing of it had come.
-Ancillary = List[Tuple[int, int, bytes]]
-RawRead = Tuple[int, Ancillary, bytes, int]
-
-
 class Read(NamedTuple):
     user_ns: int
     ancillary: Optional[bytes]  # the kernel's stamp as recvmsg gave it
@@ -56,42 +50,13 @@ class Exchange:
         self.sent_ns: Optional[int] = None  # t0
         self.status: Optional[int] = None
         self.headers: Dict[str, str] = {}
-        self.raw: List[RawRead] = []  # not yet out of the framing
-        self.response = wire.Response()
         self.reads: List[Read] = []
         self.ended: Optional[str] = None  # None: never begun
         self.ended_ns: Optional[int] = None
-        self.misframed = False
         self.detail: Tuple[str, str] = ("", "")  # kind and message of an end that is an error
         self.decoder = StreamDecoder(self)
 
-    def unframe(self) -> None:
-        """Take the raw reads out of their framing; where that is broken, the exchange has ended."""
-        for user_ns, ancillary, data, since_ns in self.raw:
-            if self.misframed:
-                break
-            try:
-                body = self.response.feed(data)
-            except wire.WireError as problem:
-                self.end(BROKEN, user_ns, "bad_http", str(problem))
-                self.misframed = True
-                break
-            stamp = ancillary[0][2] if ancillary else None
-            self.reads.append(Read(user_ns, stamp, body, since_ns))
-        self.raw.clear()
-        if self.status is None and self.response.status is not None:
-            self.status, self.headers = self.response.status, self.response.headers
-
-    @property
-    def last_read_ns(self) -> int:
-        """When the client saw the last bytes; 0 where none have come."""
-        if self.raw:
-            return self.raw[-1][0]
-        return self.reads[-1].user_ns if self.reads else 0
-
     def end(self, how: str, now_ns: int, kind: str = "", message: str = "") -> None:
-        if self.misframed:  # whatever came behind it changes nothing
-            return
         self.ended = how
         self.ended_ns = now_ns
         self.detail = (kind, message)
@@ -114,7 +79,6 @@ class StreamDecoder:
     def catch_up(self) -> None:
         """Decode the reads that came since the last call."""
         exchange = self._exchange
-        exchange.unframe()
         if exchange.status is None or self.unreadable is not None:
             return
         try:

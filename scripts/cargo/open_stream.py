@@ -10,10 +10,10 @@ import re
 import socket
 from typing import Optional
 
+from cargo import wire
 from cargo.exchange import Exchange
 
 FAR_NS = 1 << 62
-EVENT_END = b"}\n\n\r\n"  # of an event of JSON, and of the chunk that holds it
 _TAIL = 128  # bytes that are looked at again, with those that follow
 
 # Inside JSON text these cannot occur: line ends and quotes are escaped there. A hit is only a hint,
@@ -25,33 +25,30 @@ _TERMINAL = re.compile(
 
 class Stream:
     __slots__ = (
-        "connecting", "deadline_ns", "exchange", "filled", "keep", "lingering", "plain", "receive",
-        "since_ns", "sock", "tail", "unsent",
+        "connecting", "deadline_ns", "exchange", "filled", "lingering", "ordinary", "response", "sock",
+        "tail", "unsent",
     )  # fmt: skip
 
     def __init__(self, exchange: Exchange, sock: socket.socket, request: bytes) -> None:
         self.exchange = exchange
         self.sock = sock
-        self.receive = sock.recvmsg
-        self.keep = exchange.raw.append
+        self.response = wire.Response()
         self.unsent: Optional[memoryview] = memoryview(request)
         self.connecting = True
         self.deadline_ns = FAR_NS  # when to look at the time limits next
         self.lingering = False
-        self.plain = False  # what comes next is a whole chunk, most likely of whole events
+        self.ordinary = False  # status 200, no content coding
         self.tail = b""  # of a body that did not end with a line
         self.filled = False  # the last read took all it may: the rest had come as well
-        self.since_ns = 0  # nothing of the last read had come at this time
 
-    def look_ahead(self) -> None:
-        """Whether what comes next may be kept as it is: whole events need no look at their framing."""
-        exchange = self.exchange
-        self.plain = (
-            exchange.status == 200
-            and "content-encoding" not in exchange.headers
-            and exchange.response.between_chunks
+    def is_plain_event(self, body: bytes) -> bool:
+        """Whole events that end nothing: what the hot path meets."""
+        return (
+            body[-3:] == b"}\n\n"
+            and b"error" not in body
+            and b"[DONE]" not in body
             and not self.tail
-            and not self.filled
+            and not self.response.whole
         )
 
     def may_be_over(self, body: bytes) -> bool:

@@ -4,8 +4,8 @@ In:  raw bytes as they come from the socket, cut anywhere.
 Out: the body's bytes without the framing, and the exact moment at which the body is whole.
 
 Content-Length, chunked (extensions, trailers) and until-close bodies; interim 1xx heads are
-skipped. `Response.feed` runs once for each read, while the load lasts where a read may be an end:
-it only counts and slices. A content coding is undone later, by `content_decoder`.
+skipped. `Response.feed` runs on the client's hot path, once for each read: it only counts and
+slices. A content coding is undone later, by `content_decoder`.
 
 What two readers could read differently (two lengths, `0x` before a size) is refused, so that both
 transports say the same of it. Whatever the bytes are, nothing but WireError is raised.
@@ -53,11 +53,6 @@ class Response:
         self._state = _HEAD
         self._held = b""  # bytes of an unfinished head, size line or trailer line
         self._left = 0  # body bytes still to come (with a chunk: its CRLF included)
-
-    @property
-    def between_chunks(self) -> bool:
-        """The next byte begins a chunk's size line."""
-        return self._state == _CHUNK_SIZE and not self._held
 
     def feed(self, data: bytes) -> bytes:
         """Body bytes in this piece."""
