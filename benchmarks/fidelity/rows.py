@@ -52,6 +52,8 @@ class Row(NamedTuple):
     user_lag_p99_s: float | None
     cpu_per_event_s: float | None  # of the run alone: record client.cpu_s
     cpu_per_read_s: float | None
+    reads: int
+    cpu_s: float
     process_cpu_per_event_s: float | None  # with start, decoding and writing
     cpu_share: float | None
     coalesced_share: float
@@ -62,6 +64,7 @@ class Row(NamedTuple):
     t0_late_s: float
     others_share: float | None  # of the client's cores, taken by other processes
     problems: list[str]
+    read_cost_s: float | None = None  # of one more read: see `middle_cost`
 
 
 def make_row(
@@ -86,6 +89,8 @@ def make_row(
         user_lag_p99_s=percentile(found.user_lags_s, 99),
         cpu_per_event_s=cpu_s / events if events else None,
         cpu_per_read_s=cpu_s / reads if reads else None,
+        reads=client["reads"],
+        cpu_s=cpu_s,
         process_cpu_per_event_s=run.process_cpu_s / events if events else None,
         cpu_share=cpu_s / wall_s if wall_s else None,
         coalesced_share=client["coalesced_reads"] / reads if reads else 0.0,
@@ -97,6 +102,19 @@ def make_row(
         others_share=others,
         problems=found.problems,
     )
+
+
+def middle_cost(pairs: Sequence[tuple[Row, Row]]) -> Row:
+    """Of pairs of a row and a shorter one: the row whose read cost is in the middle, with that cost.
+
+    The cost is the slope between the two, so that connecting and ending, which both have, fall out.
+    """
+    found = []
+    for row, shorter in pairs:
+        more = row.reads - shorter.reads
+        cost_s = (row.cpu_s - shorter.cpu_s) / more if more > 0 else float("inf")
+        found.append(row._replace(read_cost_s=cost_s))
+    return sorted(found, key=lambda row: row.read_cost_s or 0.0)[len(found) // 2]
 
 
 def distrust(row: Row) -> list[str]:
@@ -127,7 +145,7 @@ def missed(rows: Sequence[Row]) -> list[str]:
             continue
         if row.load in (*LAG_TARGETS, CAPACITY_TARGET) and distrust(row):
             found.append(f"{row.load.name}: {', '.join(distrust(row))}")
-        cost = row.cpu_per_read_s
+        cost = row.read_cost_s
         if row.load in CPU_TARGETS and (cost is None or cost > CPU_PER_READ_S):
             shown = "no read" if cost is None else f"{cost * 1e6:.1f} us a read"
             found.append(f"{row.load.name}: {shown}, {CPU_PER_READ_S * 1e6:g} wanted")

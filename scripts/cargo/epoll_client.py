@@ -22,10 +22,10 @@ import os
 import select
 import socket
 import time
-from typing import Dict, List, NamedTuple, Optional
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from cargo import stamps, wire
-from cargo.exchange import BROKEN, CLIENT, EOF, SERVER_GONE, TIMEOUT, WHOLE, Exchange, Read
+from cargo.exchange import BROKEN, CLIENT, EOF, SERVER_GONE, TIMEOUT, WHOLE, Exchange
 from cargo.load import TICK_S, Load, RunState, listens
 from cargo.open_stream import FAR_NS, Stream
 
@@ -34,6 +34,8 @@ _STAMP_SIZE = stamps.ANCILLARY_SPACE
 _LINGER_NS = 250_000_000  # after [DONE] or an error event: wait this long for the proper end
 _GONE_CHECK_NS = 150_000_000  # after a broken connection: look again whether anything listens
 _GONE_GRACE_NS = 1_000_000_000  # once the server is gone: time for the other streams to end
+_SEARCH_NS = 100_000_000  # between two searches of idle streams for an end
+_SEARCH_MOST_NS = 2_000_000  # that one search may hold up the loop
 _ERROR_NS = 2_000_000_000  # for the rest of a reply that is an error
 _TICK_NS = round(TICK_S * 1e9)
 _OFFSET_NS = 1_000_000_000
@@ -63,6 +65,7 @@ class EpollClient:
         self._checks: List[_Broken] = []
         self._next_deadline_ns = FAR_NS
         self._gone_ns = FAR_NS
+        self._search_ns = 0
         self._looked_ns = time.monotonic_ns()  # what had come by then has been read
         self._stop_signal = False
 
@@ -93,24 +96,16 @@ class EpollClient:
         now = time.monotonic_ns()
         tick_ns = now + _TICK_NS
         offset_ns = now + _OFFSET_NS
-        streams, poll, most = self._streams, self._epoll.poll, self._load.concurrency + 1
+        poll, most = self._epoll.poll, self._load.concurrency + 1
         open_loop = self._load.due_s is not None
-        while streams or self._checks or self._state.next_due_ns is not None:
+        while self._streams or self._checks or self._state.next_due_ns is not None:
             until_ns = self._next_turn_ns(tick_ns) if open_loop else tick_ns
             ready = poll(max(0, until_ns - now) / 1e9, most)
             # one that came back late was put aside meanwhile, and may not have looked again
             looked_ns = time.monotonic_ns()
             if looked_ns > until_ns + _POLL_LATE_NS:
                 looked_ns = now
-            for fd, mask in ready:
-                stream = streams.get(fd)
-                if stream is not None:
-                    if stream.unsent is None:
-                        self._read(stream)
-                    elif mask & select.EPOLLIN and not stream.connecting:
-                        self._read_early(stream)
-                    else:
-                        self._write(stream)
+            self._serve(ready)
             self._looked_ns = looked_ns
             now = time.monotonic_ns()
             if open_loop:
@@ -123,6 +118,45 @@ class EpollClient:
                     offset_ns = now + _OFFSET_NS
                 now = time.monotonic_ns()
                 tick_ns = now + _TICK_NS
+
+    def _serve(self, ready: List[Tuple[int, int]]) -> None:
+        """The hot path: whoever has bytes to read, or room to send.
+
+        A whole chunk is kept as it came: what is not done here is done when the run is over, and
+        does not hold up the stream that is next.
+        """
+        find, clock = self._streams.get, time.monotonic_ns
+        ordinary, line = wire.ORDINARY, wire.SIZE_LINE
+        looked_ns, read_ns = self._looked_ns, 0
+        for fd, mask in ready:
+            stream = find(fd)
+            if stream is None:
+                continue
+            if not stream.plain:
+                self._serve_other(stream, mask)
+                continue
+            try:
+                data, ancillary, _flags, _address = stream.receive(_READ_SIZE, _STAMP_SIZE)
+            except OSError as problem:
+                self._cannot_read(stream, problem)
+                continue
+            now = clock()
+            stamp = ancillary[0][2] if ancillary else None
+            end = data.find(b"\r\n", 0, line)
+            if ordinary.get(data[:end]) == len(data) - end - 4:
+                stream.keep((now, stamp, data, end + 2, looked_ns))
+                read_ns = now
+            else:
+                self._take(stream, data, stamp, now)
+        self._state.last_read_ns = max(self._state.last_read_ns, read_ns)
+
+    def _serve_other(self, stream: Stream, mask: int) -> None:
+        if stream.unsent is None:
+            self._read(stream)
+        elif mask & select.EPOLLIN and not stream.connecting:
+            self._read_early(stream)
+        else:
+            self._write(stream)
 
     def _next_turn_ns(self, tick_ns: int) -> int:
         """The next tick, or when a request is due for which there is room."""
@@ -200,7 +234,7 @@ class EpollClient:
                 stream.unsent = None
                 exchange.sent_ns = before_ns
                 self._epoll.modify(stream.sock.fileno(), select.EPOLLIN)
-                self._read(stream, problem.errno)
+                self._read(stream, problem.errno or errno.EPIPE)
                 return
             exchange.sent_ns = before_ns
             stream.unsent = stream.unsent[sent:]
@@ -219,18 +253,28 @@ class EpollClient:
 
     # -- reading ----------------------------------------------------------------------------
 
-    def _read(self, stream: Stream, failed: Optional[int] = None) -> None:
-        """One read: stamp it, keep it, and look whether the stream is at its end."""
+    def _read(self, stream: Stream, failed: int = 0) -> bool:
+        """One read; False where nothing more is to be read, now or ever."""
         try:
-            data, ancillary, _flags, _address = stream.sock.recvmsg(_READ_SIZE, _STAMP_SIZE)
-        except BlockingIOError:
-            if failed is not None:
-                self._break(stream, failed)
-            return
+            data, ancillary, _flags, _address = stream.receive(_READ_SIZE, _STAMP_SIZE)
         except OSError as problem:
-            self._break(stream, problem.errno or 0)
-            return
+            self._cannot_read(stream, problem, failed)
+            return False
         now = time.monotonic_ns()
+        self._take(stream, data, ancillary[0][2] if ancillary else None, now)
+        if failed and stream.exchange.ended is None:
+            return self._read(stream, failed)
+        return stream.exchange.ended is None
+
+    def _cannot_read(self, stream: Stream, problem: OSError, failed: int = 0) -> None:
+        """Nothing is there now; or the connection is broken, as it is where sending has failed."""
+        if not isinstance(problem, BlockingIOError):
+            self._break(stream, problem.errno or 0)
+        elif failed:
+            self._break(stream, failed)
+
+    def _take(self, stream: Stream, data: bytes, stamp: Optional[bytes], now: int) -> None:
+        """Keep what was read, and look whether the stream is at its end."""
         if not data:
             self._at_eof(stream, now)
             return
@@ -241,37 +285,23 @@ class EpollClient:
         except wire.WireError as problem:
             self._end(stream, BROKEN, "bad_http", str(problem))
             return
-        since_ns = exchange.reads[-1].since_ns if stream.filled else self._looked_ns
+        if not stream.filled:
+            stream.since_ns = self._looked_ns
         stream.filled = len(data) == _READ_SIZE
-        exchange.reads.append(Read(now, ancillary[0][2] if ancillary else None, body, since_ns))
-        if stream.ordinary and stream.is_plain_event(body) and failed is None:
-            return
-        self._after_read(stream, body, now)
-        if failed is not None and stream.exchange.ended is None:
-            self._read(stream, failed)
-
-    def _after_read(self, stream: Stream, body: bytes, now: int) -> None:
-        """Whatever is not just one more event: the head, the end, an error."""
-        exchange, response = stream.exchange, stream.response
-        if exchange.status is None:
-            self._take_head(exchange, response)
-            stream.ordinary = exchange.status == 200 and "content-encoding" not in exchange.headers
+        stream.keep((now, stamp, body, 0, stream.since_ns))
+        if exchange.status is None and response.status is not None:
+            exchange.status, exchange.headers = response.status, response.headers
         if response.whole:
             self._end(stream, WHOLE, now_ns=now)
         elif exchange.status != 200 and exchange.status is not None:
             self._linger(stream, now + _ERROR_NS)
-        elif stream.may_be_over(body):
+        elif stream.may_be_over():
             self._linger(stream, now + _LINGER_NS)
+        stream.look_ahead()
 
     def _linger(self, stream: Stream, until_ns: int) -> None:
         stream.lingering = True
         self._set_deadline(stream, min(until_ns, stream.deadline_ns))
-
-    @staticmethod
-    def _take_head(exchange: Exchange, response: wire.Response) -> None:
-        if response.status is not None:
-            exchange.status = response.status
-            exchange.headers = response.headers
 
     def _at_eof(self, stream: Stream, now: int) -> None:
         """The peer closed: the end of a body without a length, or the end came too early."""
@@ -345,9 +375,10 @@ class EpollClient:
         self._look_for_server(now)
         if now >= self._gone_ns + _GONE_GRACE_NS:
             for stream in list(self._streams.values()):
-                reads = stream.exchange.reads
-                if not reads or now >= reads[-1].user_ns + _GONE_GRACE_NS:
+                if now >= stream.exchange.last_read_ns + _GONE_GRACE_NS:
                     self._end(stream, SERVER_GONE, "server_gone", "nothing listens any more")
+        if now >= self._search_ns:
+            self._search_ns = now + (_SEARCH_NS if self._search_idle(now) else 0)
         if now >= self._next_deadline_ns:
             self._next_deadline_ns = FAR_NS
             for stream in list(self._streams.values()):
@@ -355,6 +386,21 @@ class EpollClient:
                     self._past_deadline(stream, now)
                 else:
                     self._set_deadline(stream, stream.deadline_ns)
+
+    def _search_idle(self, now: int) -> bool:
+        """Events were kept unread: a stream that is silent may have said that nothing more comes.
+
+        False: there is more to search than the loop may be held up for.
+        """
+        until_ns = time.monotonic_ns() + _SEARCH_MOST_NS
+        for stream in self._streams.values():
+            exchange = stream.exchange
+            if exchange.n_unsearched and now >= exchange.last_read_ns + _LINGER_NS:
+                if stream.may_be_over():
+                    self._linger(stream, now)
+                if time.monotonic_ns() > until_ns:
+                    return False
+        return True
 
     def _look_for_server(self, now: int) -> None:
         due = [one for one in self._checks if now >= one.at_ns or self._state.stopping]
@@ -410,13 +456,10 @@ class EpollClient:
 
     def _read_up(self, stream: Stream) -> bool:
         """What lies in the socket has come in time, however late we look; False: that was the end."""
-        fd, seen = stream.sock.fileno(), -1
-        while stream.unsent is None and len(stream.exchange.reads) > seen:
-            seen = len(stream.exchange.reads)
-            self._read(stream)
-            if self._streams.get(fd) is not stream:
-                return False
-        return True
+        fd = stream.sock.fileno()
+        while stream.unsent is None and self._read(stream):
+            pass
+        return self._streams.get(fd) is stream
 
     def _time_out(self, stream: Stream, kind: str, limit_s: float, now: int) -> None:
         if kind != "total" and self._state.stalled(stream.exchange):

@@ -31,6 +31,12 @@ _FIELDS = (b"data", b"event", b"id", b"retry")
 _FIRST_LINE = re.compile(rb"(?::|(?:data|event|id|retry)(?:[:\r\n]|$))")
 
 
+# A read as a transport keeps it while the run lasts: when the client saw it, the kernel's stamp as
+# recvmsg gave it, the bytes, where in them the body begins if they are one whole chunk (0: they are the
+# body), and a time at which nothing of it had come.
+Kept = Tuple[int, Optional[bytes], bytes, int, int]
+
+
 class Read(NamedTuple):
     user_ns: int
     ancillary: Optional[bytes]  # the kernel's stamp as recvmsg gave it
@@ -51,10 +57,37 @@ class Exchange:
         self.status: Optional[int] = None
         self.headers: Dict[str, str] = {}
         self.reads: List[Read] = []
+        self.kept: List[Kept] = []  # what came behind `reads`
+        self.n_searched = 0  # of `kept`: looked through for an end
         self.ended: Optional[str] = None  # None: never begun
         self.ended_ns: Optional[int] = None
         self.detail: Tuple[str, str] = ("", "")  # kind and message of an end that is an error
         self.decoder = StreamDecoder(self)
+
+    def unpack(self) -> None:
+        """Make reads of what was kept as it came."""
+        for user_ns, stamp, data, begin, since_ns in self.kept:
+            body = data[begin:-2] if begin else data
+            self.reads.append(Read(user_ns, stamp, body, since_ns))
+        self.kept.clear()
+        self.n_searched = 0
+
+    @property
+    def n_unsearched(self) -> int:
+        return len(self.kept) - self.n_searched
+
+    def unsearched(self) -> bytes:
+        """The body as far as it was not looked through for an end; with this it was."""
+        new = self.kept[self.n_searched :]
+        self.n_searched = len(self.kept)
+        return b"".join([data[begin:-2] if begin else data for _, _, data, begin, _ in new])
+
+    @property
+    def last_read_ns(self) -> int:
+        """When the client saw the last bytes; 0 where none have come."""
+        if self.kept:
+            return self.kept[-1][0]
+        return self.reads[-1].user_ns if self.reads else 0
 
     def end(self, how: str, now_ns: int, kind: str = "", message: str = "") -> None:
         self.ended = how
@@ -79,6 +112,7 @@ class StreamDecoder:
     def catch_up(self) -> None:
         """Decode the reads that came since the last call."""
         exchange = self._exchange
+        exchange.unpack()
         if exchange.status is None or self.unreadable is not None:
             return
         try:

@@ -25,34 +25,38 @@ _TERMINAL = re.compile(
 
 class Stream:
     __slots__ = (
-        "connecting", "deadline_ns", "exchange", "filled", "lingering", "ordinary", "response", "sock",
-        "tail", "unsent",
+        "connecting", "deadline_ns", "exchange", "filled", "keep", "lingering", "plain", "receive", "response",
+        "since_ns", "sock", "tail", "unsent",
     )  # fmt: skip
 
     def __init__(self, exchange: Exchange, sock: socket.socket, request: bytes) -> None:
         self.exchange = exchange
         self.sock = sock
+        self.receive = sock.recvmsg
+        self.keep = exchange.kept.append
         self.response = wire.Response()
         self.unsent: Optional[memoryview] = memoryview(request)
         self.connecting = True
         self.deadline_ns = FAR_NS  # when to look at the time limits next
         self.lingering = False
-        self.ordinary = False  # status 200, no content coding
+        self.plain = False  # what comes next is a whole chunk, most likely
         self.tail = b""  # of a body that did not end with a line
         self.filled = False  # the last read took all it may: the rest had come as well
+        self.since_ns = 0  # nothing of the last read had come at this time
 
-    def is_plain_event(self, body: bytes) -> bool:
-        """Whole events that end nothing: what the hot path meets."""
-        return (
-            body[-3:] == b"}\n\n"
-            and b"error" not in body
-            and b"[DONE]" not in body
-            and not self.tail
-            and not self.response.whole
+    def look_ahead(self) -> None:
+        """Whether what comes next may be kept as it is, if it is a whole chunk."""
+        exchange = self.exchange
+        self.plain = (
+            exchange.status == 200
+            and "content-encoding" not in exchange.headers
+            and self.response.between_chunks
+            and not self.filled
         )
 
-    def may_be_over(self, body: bytes) -> bool:
-        """Whether the stream says that nothing more comes, also where a read cut its last words."""
+    def may_be_over(self) -> bool:
+        """Whether the stream has said that nothing more comes, also where a read cut its last words."""
+        body = self.exchange.unsearched()
         if self.tail or body[-1:] not in b"\r\n":
             body = self.tail + body
             self.tail = body[-_TAIL:] if body[-1:] not in b"\r\n" else b""

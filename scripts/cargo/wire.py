@@ -19,8 +19,9 @@ from typing import Dict, List, Optional, Tuple
 
 _HEAD_LIMIT = 256 * 1024
 _LINE_LIMIT = 16 * 1024
-_SIZE_LINE = 8  # bytes within which the size line of an ordinary chunk ends
-_ORDINARY = {b"%x" % size: size for size in range(1, 1 << 13)}  # looked up, as that is fastest
+SIZE_LINE = 8  # bytes within which the size line of an ordinary chunk ends
+# Size lines of ordinary chunks, and their sizes: looked up, as that is fastest.
+ORDINARY = {b"%x" % size: size for size in range(1, 1 << 13)}
 # int() takes more than the protocol does: 0x27f, 1_0, +5, and digits of other scripts
 _SIZE = re.compile(rb"[0-9a-fA-F]{1,20}")
 _LENGTH_TEXT = re.compile("[0-9]{1,20}")
@@ -54,14 +55,13 @@ class Response:
         self._held = b""  # bytes of an unfinished head, size line or trailer line
         self._left = 0  # body bytes still to come (with a chunk: its CRLF included)
 
+    @property
+    def between_chunks(self) -> bool:
+        """The next byte begins a chunk's size line; so it does behind each whole chunk."""
+        return self._state == _CHUNK_SIZE and not self._held
+
     def feed(self, data: bytes) -> bytes:
         """Body bytes in this piece."""
-        if self._state == _CHUNK_SIZE and not self._held:
-            # exactly one whole ordinary chunk, as an event of a stream usually comes
-            end = data.find(b"\r\n", 0, _SIZE_LINE)
-            length = _ORDINARY.get(data[:end])
-            if length and end + length + 4 == len(data):
-                return data[end + 2 : -2]
         if self._held:
             data = self._held + data
             self._held = b""

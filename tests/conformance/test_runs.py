@@ -212,19 +212,20 @@ def test_the_client_reports_on_itself() -> None:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="kernel stamps are Linux's")
 def test_kernel_stamps_do_not_move_when_the_reader_is_late(monkeypatch: Any) -> None:
-    """The reader sleeps before each read: its own stamps are late, the kernel's are not."""
+    """The reader sleeps before it reads: its own stamps are late, the kernel's are not."""
     from cargo import epoll_client
 
-    read = epoll_client.EpollClient._read
+    serve = epoll_client.EpollClient._serve
 
-    def late_read(self: Any, *arguments: Any) -> None:
-        time.sleep(0.02)
-        read(self, *arguments)
+    def serve_late(self: Any, ready: Any) -> None:
+        if ready:
+            time.sleep(0.02)
+        serve(self, ready)
 
     script: list[Step] = [Send(HEAD), Wait(0.1)]
     for data, ends in plain_events(WORDS[:4]):
         script += [Send(framed(data), ends), Wait(0.08)]
-    monkeypatch.setattr(epoll_client.EpollClient, "_read", late_read)
+    monkeypatch.setattr(epoll_client.EpollClient, "_serve", serve_late)
     with serving(script) as server:
         found = run_client(server.port, "--no-ignore-eos")
     client = found["client"]
