@@ -33,7 +33,7 @@ from fidelity.others import others_share, taken  # noqa: E402
 from fidelity.place import Place  # noqa: E402
 from fidelity.rows import (  # noqa: E402
     CAPACITY_TARGET,
-    CPU_TARGETS,
+    COST_LOADS,
     LAG_TARGETS,
     Load,
     Row,
@@ -88,9 +88,9 @@ class Bench:
                 break
         return min(rows, key=lambda row: row.others_share or 0.0)
 
-    def judged_row(self, http: str, load: Load) -> Row:
-        """The row; where the cost of a read is judged, with that: of several the middle one."""
-        judged = http == "epoll" and load in CPU_TARGETS
+    def full_row(self, http: str, load: Load) -> Row:
+        """The row; where the cost of a read is measured, with that: of several the middle one."""
+        priced = http == "epoll" and load in COST_LOADS
         pairs = (
             [
                 (
@@ -99,10 +99,10 @@ class Bench:
                 )
                 for _ in range(COST_PAIRS)
             ]
-            if judged
+            if priced
             else []
         )
-        best = middle_cost(pairs) if judged else self.row(http, load, self.seconds)
+        best = middle_cost(pairs) if priced else self.row(http, load, self.seconds)
         print(f"{http} {load.name}: {distrust(best) or 'good'}", file=sys.stderr)
         return best
 
@@ -152,7 +152,7 @@ def climb(bench: Bench, rows: list[Row]) -> str:
     good = [row.load.total_hz for row in rows if row.http == "epoll" and not distrust(row)]
     for total_hz in LADDER_HZ:
         rows.append(
-            bench.judged_row("epoll", Load(LADDER_STREAMS, total_hz / LADDER_STREAMS, "async"))
+            bench.full_row("epoll", Load(LADDER_STREAMS, total_hz / LADDER_STREAMS, "async"))
         )
         why = distrust(rows[-1])
         if why:
@@ -194,7 +194,7 @@ def lag_part(bench: Bench, arguments: argparse.Namespace, blocks: dict[str, str]
         todo += [("httpx", load) for load in (QUICK_LOADS[1:2] if arguments.quick else HTTPX_LOADS)]
     words = arguments.only
     todo = [one for one in todo if not words or any(w in f"{one[0]} {one[1].name}" for w in words)]
-    rows = [bench.judged_row(http, load) for http, load in todo]
+    rows = [bench.full_row(http, load) for http, load in todo]
     told = climb(bench, rows) if arguments.limit else ""
     bad = missed(rows)
     verdict = "Targets missed: " + "; ".join(bad) + "." if bad else "No target missed."

@@ -71,7 +71,7 @@ class Starved(NamedTuple):
 
 STARVED = {
     "busy sessions beside the client's": Starved(12, 0, True),
-    "a client of low priority": Starved(4, 5, False),
+    "a client of low priority": Starved(6, 10, False),
 }
 
 

@@ -23,7 +23,6 @@ from fidelity.lag import compare
 from fidelity.others import Taken, others_share, taken
 from fidelity.place import Place
 from fidelity.rows import (
-    CAPACITY_TARGET,
     LAG_TARGETS,
     Load,
     Row,
@@ -155,15 +154,15 @@ def test_targets_are_missed_by_the_epoll_client_only_and_by_what_was_run() -> No
     assert missed([row(lag_p99_s=0.2, http="httpx")]) == []
     assert missed([row(lag_p99_s=0.2)]) == ["32 x 50/s sync: P99 lag > 0.1 ms"]
     assert missed([row(Load(7, 7, "sync"), lag_p99_s=0.2)]) == []
-    assert missed([row(CAPACITY_TARGET, read_cost_s=19e-6)]) == []
-    assert missed([row(CAPACITY_TARGET, read_cost_s=21e-6)]) == [
-        "1024 x 40/s async: 21.0 us a read, 20 wanted"
+    assert missed([row(LAG_TARGETS[1], read_cost_s=19e-6)]) == []
+    assert missed([row(LAG_TARGETS[1], read_cost_s=21e-6)]) == [
+        "256 x 30/s sync: 21.0 us a read, 20 wanted"
     ]
 
 
 def test_the_cost_of_a_read_is_the_middle_slope() -> None:
-    long = row(CAPACITY_TARGET, reads=1000)
-    short = row(CAPACITY_TARGET, reads=200, cpu_s=0.010)
+    long = row(LAG_TARGETS[1], reads=1000)
+    short = row(LAG_TARGETS[1], reads=200, cpu_s=0.010)
     pairs = [(long._replace(cpu_s=cpu_s), short) for cpu_s in (0.050, 0.026, 0.030)]
     assert middle_cost(pairs).read_cost_s == pytest.approx(25e-6)
     assert missed([middle_cost([(short, long)])])  # a longer run with fewer reads says nothing
