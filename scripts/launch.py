@@ -6,8 +6,8 @@ job finds its own order already queued and only waits, shows progress and fetche
 host agent's: this process may die at any moment and costs nothing but the view.
 
 Signals: Ctrl-C stops the server and keeps what is finished; SIGTERM lets the running launch end
-and drops the rest of the queue; SIGHUP (the terminal or the workflow died) leaves the queue to go
-on by itself.
+and drops the rest of the queue; SIGHUP (the terminal is gone) and the death of the workflow, with
+which this process dies, leave the queue to go on by itself.
 Exit codes: 0 receipt written; 1 nothing final (the host's fault, tried again at the next call);
 130 stopped by Ctrl-C.
 """
@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import os
 import signal
 import sys
 from pathlib import Path
 from types import FrameType
 
-from decodelab import call, forecast, orders
+from decodelab import call, forecast, lifetime, orders
 from decodelab.agent_client import AgentClient
 from decodelab.follow import Follower, LaunchFailed
 from decodelab.host import Host, HostError, HostLost
@@ -36,7 +35,6 @@ from decodelab.store import Store, StoreError, write_json
 from decodelab.study import Study, open_study
 from decodelab.transports import open_host
 
-PR_SET_PDEATHSIG = 1
 STOP_PATIENCE_S = 20.0
 AGAIN = (
     "Nothing final was stored; the next call tries this launch again. Until then\n"
@@ -50,7 +48,7 @@ GOES_ON = (
 
 def main(argv: list[str] | None = None) -> int:
     args = _arguments(argv)
-    _tie_to_parent()
+    lifetime.end_with_workflow()
     root = Path.cwd()
     try:
         now = call.current()
@@ -189,14 +187,6 @@ class _drain_on_sigterm:
 
     def _drain(self, _signal: int, _frame: FrameType | None) -> None:
         self.follower.drain = True  # told by its loop: a connection is nothing for a signal handler
-
-
-def _tie_to_parent() -> None:
-    """Get SIGHUP when Snakemake dies, so that no forgotten follower writes receipts beside the next call's."""
-    parent = os.getppid()
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGHUP)
-    if os.getppid() != parent:  # it died before the line above
-        raise SystemExit(1)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 """A server that speaks a byte script with known times.
 
-In:  a script: a list of steps, played for every connection after its request has been read whole.
+In:  scripts: lists of steps, played for the connections in the order in which they come, each after
+     its request has been read whole.
 Out: for each connection the request as it came, and the true time of each send that completes
      output (CLOCK_MONOTONIC just before and just after the send).
 
 A thread for each connection, blocking sockets, no event loop: nothing between a step and the wire.
+Requests are read by the one thread that accepts: threads would take their scripts in any order.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ class Truth:
 
 class ScriptedServer:
     def __init__(self, scripts: Sequence[Sequence[Step]]) -> None:
-        """Connection k plays scripts[k]; those past the end play the last one."""
+        """Connection k that has a request plays scripts[k]; those past the end play the last one."""
         self._scripts = scripts
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.settimeout(0.01)
@@ -89,20 +91,24 @@ class ScriptedServer:
                 continue
             except OSError:
                 return
-            thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
-            self._threads.append(thread)
-            thread.start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        with connection, contextlib.suppress(OSError):
             connection.settimeout(PATIENCE_S)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             request = _read_request(connection)
-            if not request:
-                return  # somebody only looked whether we listen
-            truth = Truth(request)
-            script = self._scripts[min(len(self.truths), len(self._scripts) - 1)]
-            self.truths.append(truth)
+            if request:
+                self._begin(connection, Truth(request))
+            else:
+                connection.close()  # somebody only looked whether we listen
+
+    def _begin(self, connection: socket.socket, truth: Truth) -> None:
+        script = self._scripts[min(len(self.truths), len(self._scripts) - 1)]
+        self.truths.append(truth)
+        words = (connection, truth, script)
+        thread = threading.Thread(target=self._serve, args=words, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _serve(self, connection: socket.socket, truth: Truth, script: Sequence[Step]) -> None:
+        with connection, contextlib.suppress(OSError):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for step in script:
                 self._play(step, connection, truth)
 
@@ -130,6 +136,13 @@ class ScriptedServer:
 
 
 def _read_request(connection: socket.socket) -> bytes:
+    """All of it, or nothing."""
+    with contextlib.suppress(OSError):
+        return _received(connection)
+    return b""
+
+
+def _received(connection: socket.socket) -> bytes:
     data = b""
     while b"\r\n\r\n" not in data:
         piece = connection.recv(65536)
@@ -142,7 +155,10 @@ def _read_request(connection: socket.socket) -> bytes:
         if line.lower().startswith(b"content-length:"):
             length = int(line.split(b":")[1])
     while len(body) < length:
-        body += connection.recv(65536)
+        piece = connection.recv(65536)
+        if not piece:
+            return b""
+        body += piece
     return head + b"\r\n\r\n" + body
 
 

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ import yaml
 
 REPO = Path(__file__).resolve().parents[2]
 CALL_DEADLINE_S = 240
+START_DEPTH = len(("server", "start1", "start-id"))  # of a whole folder in the raw store
+RUN_DEPTH = len(("server", "start1", "run", "attempt"))
 
 
 @dataclass(frozen=True)
@@ -94,10 +97,12 @@ class Lab:
         )
         return Call(done.returncode, done.stdout)
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        """Call snakemake in a process group of its own, as a terminal would."""
+    def start(self, *words: str, under: Sequence[str] = ()) -> subprocess.Popen[str]:
+        """Call snakemake in a process group of its own, as a terminal would; `under`: as what
+        becomes it, like nohup.
+        """
         return subprocess.Popen(
-            self.command(*words),
+            [*under, *self.command(*words)],
             cwd=self.root,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -106,14 +111,14 @@ class Lab:
         )
 
     def count(self) -> Count:
+        """Also while a job puts something in: what has a dot before its name is not there yet."""
         raw = self.root / "results" / "raw"
-        starts = list(raw.glob("*/start*/start-*/DONE.json"))
-        runs = [
-            p
-            for p in raw.glob("*/start*/*/*/DONE.json")
-            if not p.parent.parent.name.startswith("start-")
-        ]
-        return Count(len(starts), len(runs))
+        depths = []
+        for place, folders, names in os.walk(raw):  # passes over what goes meanwhile
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            if "DONE.json" in names:
+                depths.append(len(Path(place).relative_to(raw).parts))
+        return Count(depths.count(START_DEPTH), depths.count(RUN_DEPTH))
 
     def workdir(self, host: str = "embedded") -> Path:
         return self.root / ".decodelab" / host

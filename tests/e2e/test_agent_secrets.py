@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import live_files
 from tests.e2e.fakes.agent_lab import Lab, digest
 
 KEY = 'sk-canary-7f3a"9b$(x)'  # a quote, so that every spelling of it differs
@@ -48,13 +49,9 @@ def leaks(lab: Lab, *, running: bool) -> list[str]:
     secrets, and the log as the server itself writes it.
     """
     found = []
-    for path in [p for p in lab.workdir.rglob("*") if p.is_file()]:
-        try:
-            content, mode = path.read_bytes(), path.stat().st_mode
-        except FileNotFoundError:
-            continue
+    for path, mode, content in live_files.seen(lab.workdir):
         kept = running and (path.parent.name == "secrets" or path.name == "server.log")
-        if kept and stat.S_IMODE(mode) == 0o600:
+        if kept and mode == 0o600:
             continue
         found += [str(path) for canary in CANARIES if canary.encode() in content]
     for pid in filter(str.isdigit, os.listdir("/proc")):

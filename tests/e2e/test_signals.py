@@ -8,7 +8,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import pytest
 
@@ -62,16 +63,31 @@ def test_ctrl_c_stops_the_server_and_keeps_what_is_finished(lab: Lab, moment: st
     assert (lab.count() - after).runs == 3 - after.runs
 
 
-def test_kill_9_loses_nothing_and_leaves_no_server(lab: Lab) -> None:
+@contextmanager
+def nothing_ends(lab: Lab) -> Iterator[None]:
+    """The host's agent stands still: no run and no launch comes to its end meanwhile."""
+    agent = int(lab.json(".decodelab/embedded/agent.json")["pid"])
+    os.kill(agent, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(agent, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("under", [(), ("nohup",)], ids=["plain", "nohup"])
+def test_kill_9_loses_nothing_and_leaves_no_server(lab: Lab, under: Sequence[str]) -> None:
+    """The job dies with its workflow, though its launch runs on: nobody fetches any more."""
     lab.write_config(long_study())
-    call = lab.start("report")
+    call = lab.start("report", under=under)
     wait_until(lambda: MOMENTS["in the first run"](lab), "a run began")
-    call.kill()
-    call.communicate(timeout=DEADLINE_S)
+    with nothing_ends(lab):
+        call.kill()
+        call.communicate(timeout=DEADLINE_S)  # to the end of the pipe, which the job holds as well
+    kept = lab.count()
     assert lab.wait_for_no_process(DEADLINE_S) == {}, (
         "the queue ends by itself and stops its servers"
     )
-    assert lab.count() == Count(0, 0), "nobody has fetched yet"
+    assert lab.count() == kept, "nobody has fetched since"
     refused = lab.run("report")
     if "LockException" in refused.text:
         assert "--unlock" in refused.text

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests import live_files
 from tests.e2e.lab import REPO, Count, Lab
 from tests.e2e.small import study
 from tests.ssh.sshd import Sshd
@@ -74,8 +75,8 @@ def secret_study(board: dict[str, Any]) -> dict[str, Any]:
 
 
 def leaks(*folders: Path) -> list[str]:
-    files = [p for folder in folders for p in folder.rglob("*") if p.is_file()]
-    return [str(p) for p in files if any(canary in p.read_bytes() for canary in CANARIES)]
+    found = live_files.seen(*folders)
+    return [str(f.path) for f in found if any(canary in f.content for canary in CANARIES)]
 
 
 def test_a_study_through_a_jump_host(

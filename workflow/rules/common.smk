@@ -14,11 +14,12 @@ from snakemake.exceptions import WorkflowError
 
 sys.path.insert(0, os.path.join(workflow.basedir, "scripts"))
 
-from decodelab import aside, call
+from decodelab import aside, call, lifetime
 from decodelab.mistakes import ConfigError
 from decodelab.study import TABLES, open_study
 
 PY = sys.executable
+lifetime.begin()
 # Only what the command line gives by --config; the study's own file is read by open_study.
 CONTROL = (
     aside.begin(workflow.config_settings.config, sys.argv[1:])

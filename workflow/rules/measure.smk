@@ -22,6 +22,7 @@ rule launch:
         **{f"host_{h}": STUDY.share_of(h) for h in STUDY.hosts},
     params:
         config=STUDY.config,
+    # exec: the job is a child of Snakemake, and dies with it (lifetime.py).
     shell:
         "exec {PY:q} scripts/launch.py --config {params.config:q} --launch {wildcards.launch}"
         " --receipt {output:q} --log {log:q}"

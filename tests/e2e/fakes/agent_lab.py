@@ -7,6 +7,7 @@ only pids that the lab found that way are ever signalled.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -223,7 +224,8 @@ class Lab:
         left = self.processes()
         for _ in range(50):
             for pid in self.processes():
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it ended with the one before
+                    os.kill(pid, signal.SIGKILL)
             if not self.processes():
                 break
             time.sleep(0.02)
