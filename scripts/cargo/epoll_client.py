@@ -34,7 +34,7 @@ _STAMP_SIZE = stamps.ANCILLARY_SPACE
 _LINGER_NS = 250_000_000  # after [DONE] or an error event: wait this long for the proper end
 _GONE_CHECK_NS = 150_000_000  # after a broken connection: look again whether anything listens
 _GONE_GRACE_NS = 1_000_000_000  # once the server is gone: time for the other streams to end
-_SEARCH_NS = 100_000_000  # between two searches of idle streams for an end
+_SEARCH_NS = 100_000_000  # between two searches for an end in what was kept
 _SEARCH_MOST_NS = 2_000_000  # that one search may hold up the loop
 _ERROR_NS = 2_000_000_000  # for the rest of a reply that is an error
 _TICK_NS = round(TICK_S * 1e9)
@@ -378,7 +378,7 @@ class EpollClient:
                 if now >= stream.exchange.last_read_ns + _GONE_GRACE_NS:
                     self._end(stream, SERVER_GONE, "server_gone", "nothing listens any more")
         if now >= self._search_ns:
-            self._search_ns = now + (_SEARCH_NS if self._search_idle(now) else 0)
+            self._search_ns = now + (_SEARCH_NS if self._search_kept(now) else 0)
         if now >= self._next_deadline_ns:
             self._next_deadline_ns = FAR_NS
             for stream in list(self._streams.values()):
@@ -387,15 +387,19 @@ class EpollClient:
                 else:
                     self._set_deadline(stream, stream.deadline_ns)
 
-    def _search_idle(self, now: int) -> bool:
-        """Events were kept unread: a stream that is silent may have said that nothing more comes.
+    def _search_kept(self, now: int) -> bool:
+        """Events were kept unread: the stream may have said in them that nothing more comes.
 
-        False: there is more to search than the loop may be held up for.
+        Only one that is silent is searched: nothing that goes on is held up by it. A reply that is an
+        HTTP error has its own time to be read in. False: there is more to search than the loop may be
+        held up for.
         """
         until_ns = time.monotonic_ns() + _SEARCH_MOST_NS
         for stream in self._streams.values():
             exchange = stream.exchange
-            if exchange.n_unsearched and now >= exchange.last_read_ns + _LINGER_NS:
+            if exchange.status != 200 or not exchange.n_unsearched:
+                continue
+            if now >= exchange.last_read_ns + _LINGER_NS:
                 if stream.may_be_over():
                     self._linger(stream, now)
                 if time.monotonic_ns() > until_ns:

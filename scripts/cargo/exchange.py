@@ -58,29 +58,32 @@ class Exchange:
         self.headers: Dict[str, str] = {}
         self.reads: List[Read] = []
         self.kept: List[Kept] = []  # what came behind `reads`
-        self.n_searched = 0  # of `kept`: looked through for an end
+        self.n_searched = 0  # of `reads` and `kept`: looked through for an end
         self.ended: Optional[str] = None  # None: never begun
         self.ended_ns: Optional[int] = None
         self.detail: Tuple[str, str] = ("", "")  # kind and message of an end that is an error
         self.decoder = StreamDecoder(self)
 
     def unpack(self) -> None:
-        """Make reads of what was kept as it came."""
-        for user_ns, stamp, data, begin, since_ns in self.kept:
+        """Make reads of what was kept as it came; each is let go of as soon as it is one."""
+        self.kept.reverse()
+        while self.kept:
+            user_ns, stamp, data, begin, since_ns = self.kept.pop()
             body = data[begin:-2] if begin else data
             self.reads.append(Read(user_ns, stamp, body, since_ns))
-        self.kept.clear()
-        self.n_searched = 0
 
     @property
     def n_unsearched(self) -> int:
-        return len(self.kept) - self.n_searched
+        return len(self.reads) + len(self.kept) - self.n_searched
 
     def unsearched(self) -> bytes:
         """The body as far as it was not looked through for an end; with this it was."""
-        new = self.kept[self.n_searched :]
-        self.n_searched = len(self.kept)
-        return b"".join([data[begin:-2] if begin else data for _, _, data, begin, _ in new])
+        old = self.reads[self.n_searched :]  # decoded meanwhile
+        new = self.kept[max(0, self.n_searched - len(self.reads)) :]
+        self.n_searched += len(old) + len(new)
+        bodies = [read.body for read in old]
+        bodies += [data[begin:-2] if begin else data for _, _, data, begin, _ in new]
+        return b"".join(bodies)
 
     @property
     def last_read_ns(self) -> int:

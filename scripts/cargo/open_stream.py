@@ -23,6 +23,10 @@ _TERMINAL = re.compile(
 )
 
 
+# Where none of these is there is no hit: the word "error" in a text is none of them, and is left at once.
+_WORDS = (b'"error"', b"data: [DONE]", b"data:[DONE]", b"event: error", b"event:error")
+
+
 class Stream:
     __slots__ = (
         "connecting", "deadline_ns", "exchange", "filled", "keep", "lingering", "plain", "receive", "response",
@@ -60,7 +64,7 @@ class Stream:
         if self.tail or body[-1:] not in b"\r\n":
             body = self.tail + body
             self.tail = body[-_TAIL:] if body[-1:] not in b"\r\n" else b""
-        if (b"[DONE]" in body or b"error" in body) and _TERMINAL.search(body):
+        if any(word in body for word in _WORDS) and _TERMINAL.search(body):
             return True
         if "content-encoding" not in self.exchange.headers:
             return False
