@@ -23,6 +23,7 @@ from cargo import procs, whole
 from tests.e2e.fakes.agent_lab import FAKES, REPO, Lab, digest
 
 KIB = 1024
+TRIES = 20
 
 
 def run(*argv: str) -> None:
@@ -175,13 +176,24 @@ def test_a_stop_on_a_full_disk(small: Lab) -> None:
     assert outcome["runs"][digest(17)]["status"] == "done"
 
 
+def make_read_only(target: str) -> None:
+    """What is open for writing stays so; what was opened between the two mounts forbids the second."""
+    for _ in range(TRIES):
+        run("mount", "--bind", target, target)
+        try:
+            return run("mount", "-o", "remount,ro,bind", target)
+        except subprocess.CalledProcessError as problem:
+            refused = problem
+            run("umount", "--lazy", target)
+    raise refused
+
+
 def test_a_disk_that_becomes_read_only(small: Lab) -> None:
     order = small.order(1, runs=[small.run(17), small.run(18, max_tokens=600)])
     small.submit(order)
     small.until_event(1, "run_end")
     target = str(small.workdir)
-    run("mount", "--bind", target, target)
-    run("mount", "-o", "remount,ro,bind", target)  # what is open for writing stays so
+    make_read_only(target)
     try:
         small.until(lambda: not small.processes(), 40)
         status = small.status(1)
