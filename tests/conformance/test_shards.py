@@ -210,7 +210,7 @@ def test_a_stopped_process_can_be_told_to_end(tmp_path: Path) -> None:
 
 
 STUBBORN = """
-import sys, time
+import os, sys, time
 sys.path.insert(0, sys.argv[1])
 from cargo import shards
 from cargo.endpoint import resolve
@@ -219,7 +219,7 @@ from cargo.load import Limits, Load, RunState
 class Stubborn:
     def __init__(self, state): pass
     def interrupt(self):
-        print("told", flush=True)
+        os.write(1, b"told\\n")  # one write: two processes share the pipe
     def run(self):
         while True:
             time.sleep(0.1)
