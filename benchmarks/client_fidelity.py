@@ -33,7 +33,7 @@ from fidelity.others import others_share, taken  # noqa: E402
 from fidelity.place import Place  # noqa: E402
 from fidelity.rows import (  # noqa: E402
     CAPACITY_TARGET,
-    COST_LOADS,
+    CPU_TARGETS,
     LAG_TARGETS,
     Load,
     Row,
@@ -90,21 +90,17 @@ class Bench:
 
     def full_row(self, http: str, load: Load) -> Row:
         """The row; where the cost of a read is measured, with that: of several the middle one."""
-        priced = http == "epoll" and load in COST_LOADS
-        pairs = (
-            [
-                (
-                    self.row(http, load, self.seconds),
-                    self.row(http, load, self.seconds * SHORT_SHARE),
-                )
-                for _ in range(COST_PAIRS)
-            ]
-            if priced
-            else []
-        )
-        best = middle_cost(pairs) if priced else self.row(http, load, self.seconds)
+        if http == "epoll" and load in CPU_TARGETS:
+            best = middle_cost([self.pair(http, load) for _ in range(COST_PAIRS)])
+        else:
+            best = self.row(http, load, self.seconds)
         print(f"{http} {load.name}: {distrust(best) or 'good'}", file=sys.stderr)
         return best
+
+    def pair(self, http: str, load: Load) -> tuple[Row, Row]:
+        """The row, and one of a shorter time."""
+        shorter_s = self.seconds * SHORT_SHARE
+        return self.row(http, load, self.seconds), self.row(http, load, shorter_s)
 
     def one_row(self, http: str, load: Load, seconds: float) -> Row:
         events = max(2, round(load.rate_hz * seconds))

@@ -38,9 +38,7 @@ class Load(NamedTuple):
 LAG_TARGETS = (Load(32, 50, "sync"), Load(256, 30, "sync"), Load(1024, 20, "sync"))
 CAPACITY_TARGET = Load(1024, 40, "async")
 # At small loads a read pays for waking up and for the loop's ticks; from here on it is the read itself.
-CPU_TARGETS = LAG_TARGETS[1:]
-# There too the cost is measured; a wake-up brings 1.5 reads only, so its price is in it.
-COST_LOADS = (*CPU_TARGETS, CAPACITY_TARGET)
+CPU_TARGETS = (*LAG_TARGETS[1:], CAPACITY_TARGET)
 
 
 class Row(NamedTuple):

@@ -37,6 +37,11 @@ _FIRST_LINE = re.compile(rb"(?::|(?:data|event|id|retry)(?:[:\r\n]|$))")
 Kept = Tuple[int, Optional[bytes], bytes, int, int]
 
 
+def _body_of(kept: Kept) -> bytes:
+    _user_ns, _stamp, data, begin, _since_ns = kept
+    return data[begin:-2] if begin else data
+
+
 class Read(NamedTuple):
     user_ns: int
     ancillary: Optional[bytes]  # the kernel's stamp as recvmsg gave it
@@ -68,9 +73,8 @@ class Exchange:
         """Make reads of what was kept as it came; each is let go of as soon as it is one."""
         self.kept.reverse()
         while self.kept:
-            user_ns, stamp, data, begin, since_ns = self.kept.pop()
-            body = data[begin:-2] if begin else data
-            self.reads.append(Read(user_ns, stamp, body, since_ns))
+            one = user_ns, stamp, _data, _begin, since_ns = self.kept.pop()
+            self.reads.append(Read(user_ns, stamp, _body_of(one), since_ns))
 
     @property
     def n_unsearched(self) -> int:
@@ -81,9 +85,7 @@ class Exchange:
         old = self.reads[self.n_searched :]  # decoded meanwhile
         new = self.kept[max(0, self.n_searched - len(self.reads)) :]
         self.n_searched += len(old) + len(new)
-        bodies = [read.body for read in old]
-        bodies += [data[begin:-2] if begin else data for _, _, data, begin, _ in new]
-        return b"".join(bodies)
+        return b"".join([read.body for read in old] + [_body_of(one) for one in new])
 
     @property
     def last_read_ns(self) -> int:

@@ -215,7 +215,7 @@ class HttpxClient:
         limits, now = self._load.limits, time.monotonic_ns()
         begun_ns = exchange.begun_ns or now
         ends = [("total", begun_ns, limits.total)]
-        last_read_ns = exchange.reads[-1].user_ns if exchange.reads else 0
+        last_read_ns = exchange.last_read_ns
         if self._gone_ns is not None:
             # one that still has bytes is served on: only the listener was closed
             ends.append(("gone", max(self._gone_ns, last_read_ns), _GONE_GRACE_S))

@@ -4,8 +4,8 @@ In:  raw bytes as they come from the socket, cut anywhere.
 Out: the body's bytes without the framing, and the exact moment at which the body is whole.
 
 Content-Length, chunked (extensions, trailers) and until-close bodies; interim 1xx heads are
-skipped. `Response.feed` runs on the client's hot path, once for each read: it only counts and
-slices. A content coding is undone later, by `content_decoder`.
+skipped. `Response.feed` runs while the load lasts, for each read that is not one whole ordinary chunk: it
+only counts and slices. A content coding is undone later, by `content_decoder`.
 
 What two readers could read differently (two lengths, `0x` before a size) is refused, so that both
 transports say the same of it. Whatever the bytes are, nothing but WireError is raised.

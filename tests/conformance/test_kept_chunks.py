@@ -13,7 +13,7 @@ import pytest
 
 from .driving import run_client
 from .scripted_server import Hold, Send, Step, Wait, serving
-from .speech import DONE, HEAD, event, framed, plain_events
+from .speech import DONE, event, framed, plain_events, steps
 
 LIMIT_S = 60  # between tokens: the run that waits for it has overlooked the end
 SOON_S = 20
@@ -21,16 +21,8 @@ LOOK_S = 0.3  # for the first token: at this time a stream is decoded as far as 
 BEFORE_LOOK = Wait(0.7 * LOOK_S)  # what comes then is decoded before it was searched
 AFTER_LOOK = Wait(2 * LOOK_S)
 
-BEGUN: list[Step] = [
-    Send(HEAD),
-    Wait(0.01),
-    *[Send(framed(data), ends) for data, ends in plain_events()[:4]],
-]
-ANSWER: list[Step] = [
-    Send(HEAD),
-    Wait(0.01),
-    *[Send(framed(data), ends) for data, ends in plain_events()[:-1]],
-]
+BEGUN = steps(plain_events()[:4], close=b"", first_s=0.01, gap_s=0.0)
+ANSWER = steps(plain_events()[:-1], close=b"", first_s=0.01, gap_s=0.0)
 FAILURE = Send(framed(event(json.dumps({"error": {"message": "boom", "code": 500}}))))
 LAST = event(DONE)
 SCRIPTS: dict[str, tuple[list[Step], str]] = {

@@ -23,6 +23,7 @@ from fidelity.lag import compare
 from fidelity.others import Taken, others_share, taken
 from fidelity.place import Place
 from fidelity.rows import (
+    CAPACITY_TARGET,
     LAG_TARGETS,
     Load,
     Row,
@@ -154,9 +155,9 @@ def test_targets_are_missed_by_the_epoll_client_only_and_by_what_was_run() -> No
     assert missed([row(lag_p99_s=0.2, http="httpx")]) == []
     assert missed([row(lag_p99_s=0.2)]) == ["32 x 50/s sync: P99 lag > 0.1 ms"]
     assert missed([row(Load(7, 7, "sync"), lag_p99_s=0.2)]) == []
-    assert missed([row(LAG_TARGETS[1], read_cost_s=19e-6)]) == []
-    assert missed([row(LAG_TARGETS[1], read_cost_s=21e-6)]) == [
-        "256 x 30/s sync: 21.0 us a read, 20 wanted"
+    assert missed([row(CAPACITY_TARGET, read_cost_s=19e-6)]) == []
+    assert missed([row(CAPACITY_TARGET, read_cost_s=21e-6)]) == [
+        "1024 x 40/s async: 21.0 us a read, 20 wanted"
     ]
 
 

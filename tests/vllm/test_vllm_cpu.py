@@ -15,10 +15,6 @@ from cargo import record
 from tests.e2e.lab import REPO, Count, Lab
 
 VENV = REPO / ".venv-vllm"
-BUSY_MACHINE = {
-    "schedule_not_kept",
-    "stamps_late",
-}  # what a client that gets no processor says of itself
 
 pytestmark = [
     pytest.mark.vllm,
@@ -84,7 +80,7 @@ def test_what_the_workloads_declare_came_so(study: Lab) -> None:
     found = runs(study)
     for name in ("cold", "warm", "open"):
         reasons = set(filter(None, found[name]["reasons"].split(";")))
-        assert reasons <= BUSY_MACHINE, (name, reasons)
+        assert reasons <= {"schedule_not_kept"}, (name, reasons)  # by a machine that is busy
     assert (found["cold"]["cached_tokens"], found["cold"]["prompt_least_tokens"]) == ("0", "512")
     assert float(found["warm"]["cache_hit"]) > 0.5
     assert (found["warm"]["prompt_most_tokens"], found["warm"]["prompt_sized_by"]) == (
