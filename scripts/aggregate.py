@@ -1,6 +1,7 @@
 """Published runs -> tables.
 
-In: the plan and results/<study>/runs. Out: requests.csv, runs.csv, telemetry.csv and starts.csv.
+In: the plan and results/<study>/runs. Out: requests.csv, runs.csv, telemetry.csv, gpus.csv and
+starts.csv.
 
     python scripts/aggregate.py --plan PLAN --runs results/STUDY/runs --out results/STUDY/tables
 """
@@ -17,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from decodelab import records, server_metrics, stats
+from decodelab import degradation, records, server_metrics, stats, telemetry_gpus, telemetry_rows
 from decodelab.columns import COLUMNS
 
 
@@ -45,18 +46,21 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def build(plan: Mapping[str, Any], folder: Path, root: Path) -> dict[str, list[stats.Row]]:
-    """All rows of the four tables."""
+    """All rows of all tables."""
     index = records.load_index(folder)
+    source = plan.get("source")
+    starts = [stats.start_row(entry, _log(folder, entry), source) for entry in index["starts"]]
     tables: dict[str, list[stats.Row]] = {name: [] for name in COLUMNS}
     for run in records.load_runs(plan, folder, index):
+        degradation.spoil(run, plan, starts)
         raw = run.entry.get("raw")
         server = server_metrics.deltas(root / raw) if raw else None
+        declared = telemetry_gpus.declared(plan, run.planned)
         tables["requests"].extend(stats.request_rows(run))
-        tables["runs"].append(stats.run_row(run, plan.get("targets") or {}, server))
-        tables["telemetry"].extend(stats.telemetry_rows(run))
-    source = plan.get("source")
-    for entry in index["starts"]:
-        tables["starts"].append(stats.start_row(entry, _log(folder, entry), source))
+        tables["runs"].append(stats.run_row(run, plan.get("targets") or {}, server, declared))
+        tables["telemetry"].extend(telemetry_rows.sample_rows(run))
+        tables["gpus"].extend(telemetry_rows.gpu_rows(run, declared))
+    tables["starts"].extend(starts)
     return tables
 
 

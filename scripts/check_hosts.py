@@ -52,15 +52,15 @@ def read_samples(one: Checked, tool: str) -> None:
     row = next((row for row in one.rows if row["check"] == "telemetry"), None)
     if row is None or row["state"] == "fail" or one.smi is None:
         return
-    shown = telemetry.detect(one.smi) or tool
+    shown = telemetry.detect(one.smi) or one.smi_tool or tool
     try:
-        readings = telemetry.read_text(one.smi, shown).readings
+        readings = telemetry.read_text(one.smi, shown, fields=one.smi_fields).readings
     except telemetry.UnreadableSmi as error:
         row.update(
             state="fail", found=f"{row['found']}; {error}", todo="see hosts.<name>.telemetry"
         )
         return
-    if shown != tool:
+    if tool not in (shown, "auto"):
         row.update(
             state="warn",
             found=f"{row['found']}; this is the output of {shown}, not of {tool}",

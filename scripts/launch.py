@@ -142,6 +142,7 @@ def _follow(study: Study, digest: str, store: Store, host: Host, now: call.Call)
         of=len(study.launches),
         estimate_s=estimates[0],
         rest_s=sum(estimates[1:]),
+        earlier=forecast.start_history(study.plan, study.launches[digest], store),
     )
     follower = Follower(client, study.launches[digest], store, progress, now.session, owner)
     if follower.settle_earlier(retry=study.is_retried(digest, now.retried)):

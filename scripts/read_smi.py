@@ -3,9 +3,9 @@
 In: the file (raw text or a capture). Out: one JSON object on stdout:
 {"tool", "samples": [{"t", "gpu", "uuid", metrics...}], "rejected": [...], "messages": [...]}.
 `t` is the tool's own time text, or seconds on the capture's clock. An unreadable file exits 1 and
-says what was looked for.
+says what was looked for. The tools: see --help.
 
-    python scripts/read_smi.py [--tool ixsmi|nvidia-smi] [--fields index,utilization.gpu,...] FILE
+    python scripts/read_smi.py [--tool T] [--fields index,utilization.gpu,...] FILE
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import sys
 from pathlib import Path
 
 from decodelab import telemetry
+
+ALSO = ("bus", "chip", "serial", "name", "processes")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -33,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"read_smi: {args.file}: {error}", file=sys.stderr)
         return 1
     samples = [
-        {"t": t, "gpu": r.gpu, "uuid": r.uuid, **r.values, "bus": r.bus, "name": r.name}
+        {"t": t, "gpu": r.gpu, "uuid": r.uuid, **r.values, **{n: getattr(r, n) for n in ALSO}}
         for r, t in zip(parsed.readings, times, strict=True)
     ]
     out = {

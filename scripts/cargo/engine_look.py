@@ -1,7 +1,7 @@
-"""Does the engine import in the server's own python, and does the SMI tool answer?
+"""Does the engine import in the server's own python?
 
-In:  the server's first word, an environment, a module; the tool's argv. Out: (state, found, todo)
-for host_check.py. Children run in an empty folder, so that no checkout shadows what is installed,
+In:  the server's first word, an environment, a module. Out: (state, found, todo) for
+host_check.py. Children run in an empty folder, so that no checkout shadows what is installed,
 and are ended with their session at the deadline.
 """
 
@@ -19,8 +19,6 @@ from typing import IO, Dict, List, NamedTuple, Optional, Tuple
 from cargo import identity
 
 IMPORT_S = 180.0
-TOOL_S = 20.0
-OUTPUT_CHARS = 200_000
 MARK = "decodelab-found:"
 Said = Tuple[str, str, Optional[str]]
 
@@ -84,35 +82,6 @@ def _import_todo(python: str, name: str, err: str) -> str:
             "add the library's folder to LD_LIBRARY_PATH in the setup script (hosts.<name>.setup)"
         )
     return "run `%s -c 'import %s'` there and read its words" % (python, name)
-
-
-def tool(argv: List[str], env: Dict[str, str]) -> Tuple[Said, str]:
-    """What is to be said of the SMI tool, and what it printed."""
-    path = shutil.which(argv[0], path=env.get("PATH"))
-    todo = "install it, add its folder to PATH in the setup script, or set hosts.<name>.telemetry"
-    if path is None:
-        return ("fail", "%s: not found" % argv[0], todo), ""
-    done = run([path, *argv[1:]], env, TOOL_S)
-    if done.code is None:
-        return ("fail", "%s: no answer within %g s" % (path, TOOL_S), "look at the driver"), ""
-    if done.code != 0:
-        words = "%s: exit code %s: %s" % (path, done.code, _last_words(done))
-        return ("fail", words, todo), done.out
-    said = [line.strip() for line in done.out.splitlines() if line.strip()]
-    found = "%s: %s" % (path, said[0][:200] if said else "no output")
-    fields = _query_fields(path, argv[1:], env)
-    if fields:
-        found += "; %d query fields" % fields
-    if not said:
-        return ("warn", found, "call it by hand: it says nothing"), ""
-    return ("ok", found, None), done.out[:OUTPUT_CHARS]
-
-
-def _query_fields(path: str, words: List[str], env: Dict[str, str]) -> int:
-    """How many fields it can be asked for, by its own help; 0 when it does not tell."""
-    plain = [word for word in words if not word.startswith(("--query", "--format"))]
-    done = run([path, *plain, "--help-query-gpu"], env, TOOL_S)
-    return sum(line.startswith('"') for line in done.out.splitlines()) if done.code == 0 else 0
 
 
 def _last_words(done: Done) -> str:

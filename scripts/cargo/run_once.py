@@ -15,9 +15,9 @@ import json
 import os
 import shutil
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-from cargo import client_call, procs, room, server_http, smi_sampler, whole
+from cargo import client_call, procs, room, server_http, smi_choice, smi_sampler, whole
 from cargo.beside import Beside, last_words
 from cargo.event_log import EventLog
 from cargo.server_start import ServerStart
@@ -30,8 +30,8 @@ AFTER_DEATH_S = 10.0  # for the client to notice that the server is gone and wri
 TOKEN_S = 1e-4  # for the client to decode one, after its run
 LONGEST_GRACE_S = 600.0
 STOPPED_GRACE_S = 0.5
-FIRST_RECORD_S = 15.0
-SAMPLER_GRACE_S = 11.0  # its call timeout and a little
+FIRST_RECORD_S = smi_choice.BUDGET_S + 4 * smi_choice.CALL_S  # the call is chosen, then made
+SAMPLER_GRACE_S = 2 * smi_choice.CALL_S + 3.0  # the call that runs, the last one, and a little
 
 
 class RunResult(NamedTuple):
@@ -61,6 +61,7 @@ class RunOnce:
         self.order, self.run, self.server = order, run, server
         self.events, self.watch, self.engine_same = events, watch, engine_same
         self.host_is_ours: Callable[[], bool] = lambda: True
+        self.launch_dir = launch_dir
         self.runs_dir = os.path.join(launch_dir, "runs", run["digest"])
         self.scratch = os.path.join(launch_dir, ".scratch")
         self.sampler: Optional[Beside] = None
@@ -146,42 +147,40 @@ class RunOnce:
         interval_s = float(telemetry["interval_s"])
         argv = [*procs.PYTHON, "-S", os.path.join(HERE, "smi_sampler.py")]
         argv += ["--out", self._at("capture.jsonl"), "--interval", repr(interval_s)]
-        argv += ["--source", self.server.record["source"], "--tool", telemetry["tool"], "--"]
-        argv += list(telemetry["argv"])
+        argv += ["--source", self.server.record["source"], "--tool", telemetry["tool"]]
+        kept = ".telemetry-%s.json" % self.server.start_id  # chosen once for all runs of a start
+        argv += ["--choice", os.path.join(self.launch_dir, kept), "--", *telemetry["argv"]]
         env = self._at_server(self.server.env.sampler())
         log = os.path.join(self.scratch, "sampler.log")
         self.sampler = Beside(argv, env, self.scratch, log, self.server.start_id)
+        self._wait_first_record()
         self.sampled_from = time.monotonic()
-        self._wait_records(1, FIRST_RECORD_S)
 
     def _at_server(self, env: Dict[str, str]) -> Dict[str, str]:
         return dict(env, DECODELAB_SERVER_URL=self.server.base_url)
 
-    def _records(self) -> int:
-        try:
-            with open(self._at("capture.jsonl"), "rb") as f:
-                return max(0, f.read().count(b"\n") - 1)
-        except OSError:
-            return 0
-
-    def _wait_records(self, wanted: int, seconds: float) -> None:
-        """Until the capture has so many calls, the sampler is gone, or the time is over."""
-        end = time.monotonic() + seconds
-        while self._records() < wanted and time.monotonic() < end:
-            if self.sampler is None or self.sampler.poll() is not None:
+    def _wait_first_record(self) -> None:
+        """Until the capture has its header and a call, the sampler is gone, or the time is over."""
+        end = time.monotonic() + FIRST_RECORD_S
+        capture = _NewLines(self._at("capture.jsonl"))
+        wanted = 2
+        while time.monotonic() < end:
+            wanted -= len(capture.news())
+            if wanted <= 0 or self.sampler is None or self.sampler.poll() is not None:
                 return
             self.watch.pause(0.01)
 
     def _end_sampler(self) -> None:
-        """One record that began after the last request, then the end."""
+        """It takes one more sample, which so began after the last request."""
         if self.sampler is None:
             return
         self._sample_on(float(self.run.get("sample_s") or 0))
-        seen = self._records()
-        interval_s = float(self.order["telemetry"]["interval_s"])
-        # the call that runs now may have begun before the end: only the second is surely after it
-        self._wait_records(seen + 2, 2 * interval_s + 5.0)
-        code = self.sampler.end(SAMPLER_GRACE_S)
+        with contextlib.suppress(OSError):
+            self.sampler.process.terminate()
+        end = time.monotonic() + SAMPLER_GRACE_S
+        while self.sampler.poll() is None and time.monotonic() < end:
+            self.watch.pause(0.01)
+        code = self.sampler.end(0.0)
         self.sampler = None
         if code == smi_sampler.NOT_WRITTEN:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._at("capture.jsonl"))
@@ -210,10 +209,10 @@ class RunOnce:
         file = os.path.join(self.scratch, "progress")
         http = self._client.get("http") or "epoll"
         argv = self._client_argv(http, str(self.run["seed"]), "run.json")
-        progress = _Progress(file)
+        progress = _NewLines(file)
 
         def tell() -> None:
-            for done, of in progress.news():
+            for done, of in _progress(progress.news()):
                 self.events.emit("progress", run=self.run["digest"], done=done, of=of)
 
         end = self._drive([*argv, "--progress", file], "client.log", tell)
@@ -326,14 +325,14 @@ def decoding_s(run: Dict[str, Any]) -> float:
     return min(LONGEST_GRACE_S, TOKEN_S * requests * run["max_tokens"])
 
 
-class _Progress:
-    """New whole lines of the client's progress file."""
+class _NewLines:
+    """Whole lines of a file that grows, each told once."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.offset = 0
 
-    def news(self) -> "list[tuple[int, int]]":
+    def news(self) -> List[bytes]:
         try:
             with open(self.path, "rb") as f:
                 f.seek(self.offset)
@@ -342,11 +341,14 @@ class _Progress:
             return []
         cut = text.rfind(b"\n") + 1
         self.offset += cut
-        found = []
-        for line in text[:cut].splitlines():
-            try:
-                said = json.loads(line)
-                found.append((int(said["done"]), int(said["of"])))
-            except (ValueError, KeyError, TypeError):
-                continue
-        return found
+        return text[:cut].split(b"\n")[:-1]
+
+
+def _progress(lines: List[bytes]) -> Iterator[Tuple[int, int]]:
+    """Requests done, of all, from the client's progress file."""
+    for line in lines:
+        try:
+            said = json.loads(line)
+            yield int(said["done"]), int(said["of"])
+        except (ValueError, KeyError, TypeError):
+            continue

@@ -1,8 +1,8 @@
 """The environment of each process of a launch, in layers.
 
 In:  what the setup script made of the agent's environment, the order, the secret values it names.
-Out: agent < setup < order < secrets < mark for the server; fewer layers for its helpers: only the
-server gets the secrets, only the client gets the key.
+Out: agent < setup < order < chosen devices < secrets < mark for the server; fewer layers for its
+helpers: only the server gets the secrets, only the client gets the key.
 """
 
 from __future__ import annotations
@@ -43,12 +43,14 @@ class LaunchEnv:
         self.setup = setup or Setup(dict(os.environ), None)
         self.secrets = dict(secrets or {})
         self.key_name: Optional[str] = order.get("api_key")
+        self.device_check: Optional[Dict[str, Any]] = None  # what it found, if it was made
 
     def probe(self) -> Dict[str, str]:
         """For looking at the engine: the server's own world without its secrets."""
         env = dict(self.setup.env)
         env.setdefault("PYTHONUNBUFFERED", "1")  # else a dying python takes its last words with it
-        return layered(env, self.order["server"].get("env") or {})
+        chosen = (self.device_check or {}).get("env") or {}
+        return layered(env, self.order["server"].get("env") or {}, chosen)
 
     def server(self, mark: str) -> Dict[str, str]:
         return layered(self.probe(), self.secrets, {procs.MARK_ENV: mark})

@@ -12,11 +12,12 @@ import contextlib
 import http.client
 import io
 import json
+import re
 import select
 import socket
 import ssl
 import time
-from typing import Any, Callable, Dict, Iterable, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 from urllib.parse import urlsplit
 
 from cargo import route
@@ -25,6 +26,8 @@ TICK_S = 0.1
 DEEPEST = 50  # levels of JSON; what follows would end in a recursion error somewhere
 CONNECT_S = 5.0  # for each step of connecting, in which nobody is asked whether to go on
 LIMIT_BYTES = 64 << 20
+INFO = re.compile(r"vllm:\w+_info\{")
+INFO_LINES, INFO_CHARS = 16, 8000
 NO_HEADERS: Mapping[str, str] = {}
 
 
@@ -173,6 +176,22 @@ def get_json(
         return parsed(body) if status == 200 else None
     except (ServerHttpError, ValueError):
         return None
+
+
+def info_gauges(
+    base_url: str,
+    timeout_s: float,
+    check: Callable[[], None],
+    headers: Mapping[str, str] = NO_HEADERS,
+) -> List[str]:
+    """Lines of /metrics that tell a configuration by their labels, as they are printed."""
+    try:
+        status, body = call(base_url, "GET", "/metrics", None, timeout_s, check, headers)
+    except ServerHttpError:
+        return []
+    lines = body.decode("utf-8", "replace").splitlines() if status == 200 else []
+    info = [line[:INFO_CHARS] for line in lines if INFO.match(line)]
+    return info[:INFO_LINES]
 
 
 def healthy(

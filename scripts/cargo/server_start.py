@@ -15,7 +15,7 @@ import shutil
 import time
 from typing import Any, Callable, Dict, List, Optional
 
-from cargo import ports, procs, reasons, room, server_http, start_cause, whole
+from cargo import ports, procs, reasons, room, server_http, start_cause, start_stages, whole
 from cargo.event_log import EventLog
 from cargo.keeper_link import SHORT_GRACE_S, KeeperLink, StopReport
 from cargo.queue_store import Store
@@ -53,13 +53,18 @@ def word_after(argv: List[str], flag: str) -> Optional[str]:
 
 
 class LogReader:
-    """New lines of a growing log; remembers when it last grew."""
+    """New lines of a growing log; remembers when it last grew, and what stands after the last line's
+    end (a progress bar).
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.offset = 0
         self.grown_at = time.monotonic()
         self._rest = b""
+
+    def rest(self) -> str:
+        return self._rest.decode("utf-8", "replace")
 
     def lines(self) -> List[str]:
         try:
@@ -100,6 +105,7 @@ class ServerStart:
         self.port: Optional[int] = None
         self.base_url = ""
         self.ready = False
+        self.stages = self._stage_watch()
         self.record = self._first_record(identity)
         self.record["client_floor"] = client_floor
 
@@ -125,6 +131,8 @@ class ServerStart:
             "ready_s": None,
             "stop_s": None,
             "stages": [],
+            "context": None,
+            "device_check": self.env.device_check,
             "exit_code": None,
             "cause": None,
             "models": None,
@@ -139,6 +147,13 @@ class ServerStart:
             "source": server["source"],
         }
 
+    def _stage_watch(self) -> start_stages.StageWatch:
+        server = self.order["server"]
+        asked = word_after(server["argv"] or [], "--max-model-len") or ""
+        engine = str(server.get("engine") or "")
+        context = int(asked) if asked.isdigit() else None
+        return start_stages.StageWatch(self.order["limits"], context, engine.startswith("vllm"))
+
     # ------------------------------------------------------------------ start
     def bring_up(self, watch: Watch) -> None:
         os.makedirs(self.folder)
@@ -149,6 +164,8 @@ class ServerStart:
             self._wait_ready(watch)
         except StartFailed as failed:
             self.record["cause"] = failed.cause = self.mask.deep(failed.cause)
+            if self.link is not None:
+                self.record["stages"] = self.stages.table(self._age_s())
             raise
 
     def _spawn(self) -> None:
@@ -189,28 +206,24 @@ class ServerStart:
 
     # ------------------------------------------------------------------ readiness
     def _wait_ready(self, watch: Watch) -> None:
-        limits = self.order["limits"]
-        begin = self.spawned_at
         pause_s = 0.05
+        self._tell_stage()
         while True:
             self._take_log()
             self._fail_if_ended()
-            now = time.monotonic()
-            if now - begin > limits["start_s"]:
-                raise StartFailed(
-                    self._explain(timed_out="not ready within %g s" % limits["start_s"])
-                )
-            if now - self.log.grown_at > limits["silence_s"]:
-                text = "no line in the log for %g s" % limits["silence_s"]
-                raise StartFailed(self._explain(timed_out=text))
-            if self._port_is_ours() and self._answers(5.0, watch.check):
-                break
+            self._fail_if_overdue()
+            if self._port_is_ours():
+                self._reach("health")
+                if self._answers(5.0, watch.check):
+                    break
             watch.pause(pause_s)
             pause_s = min(0.25, pause_s * 1.2)
+        self._reach("probe")
         self._probe(watch)
         self._take_log()
         self.ready = True
-        ready_s = round(time.monotonic() - begin, 3)
+        ready_s = round(self._age_s(), 3)
+        self.record.update(stages=self.stages.table(ready_s), context=self.stages.context)
         self.record.update(status="ready", t_ready=time.time(), ready_s=ready_s)
         self._save()
         self.events.emit("ready", seconds=ready_s)
@@ -221,14 +234,33 @@ class ServerStart:
     def get_json(self, path: str, timeout_s: float, check: Callable[[], None]) -> Any:
         return server_http.get_json(self.base_url, path, timeout_s, check, self.headers)
 
+    def _age_s(self) -> float:
+        return time.monotonic() - self.spawned_at
+
     def _take_log(self) -> None:
         for line in self.log.lines():
-            stage = start_cause.stage_of(line)
-            stages = self.record["stages"]
-            if stage is not None and stage not in [item["stage"] for item in stages]:
-                t_s = round(time.monotonic() - self.spawned_at, 3)
-                stages.append({"stage": stage, "t_s": t_s})
-                self.events.emit("stage", stage=stage, t_s=t_s)
+            if self.stages.line(line, self._age_s()):
+                self._tell_stage()
+
+    def _reach(self, stage: str) -> None:
+        if self.stages.reach(stage, self._age_s()):
+            self._tell_stage()
+
+    def _tell_stage(self) -> None:
+        """The one that begins now, and what the ones before it took."""
+        name, t_s = self.stages.stage, round(self.stages.begun[-1][1], 3)
+        self.record.update(stages=self.stages.table(self._age_s()), context=self.stages.context)
+        limit_s = self.stages.limit_s()
+        self.events.emit(
+            "stage", stage=name, words=start_stages.WORDS[name], t_s=t_s, limit_s=limit_s
+        )
+
+    def _fail_if_overdue(self) -> None:
+        now = time.monotonic()
+        silent_s = now - max(self.log.grown_at, self.spawned_at)
+        text = self.stages.overdue(now - self.spawned_at, silent_s, self.log.rest())
+        if text is not None:
+            raise StartFailed(self._explain(timed_out=text))
 
     def _fail_if_ended(self) -> None:
         assert self.link is not None
@@ -272,7 +304,8 @@ class ServerStart:
                 return
             self._fail_if_ended()
             if trouble.startswith("HTTP 4") or time.monotonic() >= end:
-                raise StartFailed(reasons.cause("probe_failed", trouble))
+                failed = reasons.cause("probe_failed", trouble)
+                raise StartFailed(dict(failed, stage=self.stages.stage))
             watch.pause(0.5)
 
     def _explain(self, timed_out: Optional[str] = None) -> Dict[str, Any]:
@@ -287,6 +320,8 @@ class ServerStart:
             return reasons.cause("no_space", text)
         if cause["class"] == "none" and not timed_out:
             return reasons.cause("ended_early", cause["root_cause"])
+        if cause["class"] == "timeout":
+            cause["stage"] = self.stages.stage
         return cause
 
     def log_text(self) -> str:

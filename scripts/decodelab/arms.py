@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from decodelab import effective, flags, reasons
+from decodelab import effective, flags, reasons, start_identity
 from decodelab.tables import Row, Tables
 from decodelab.vocabulary import EVENT_METRICS, METRICS
 
@@ -153,11 +153,7 @@ def mismatches(
     sources = [", ".join(sorted({str(row["source"]) for row in arm.rows})) for arm in (base, cand)]
     if sources[0] != sources[1]:
         out.append(reasons.reason("sources_differ", a=sources[0], b=sources[1]))
-    versions = [_versions(arm, tables) for arm in (base, cand)]
-    if versions[0] and versions[1] and versions[0] != versions[1]:
-        out.append(
-            reasons.reason("identity_differs", a=", ".join(versions[0]), b=", ".join(versions[1]))
-        )
+    out += _identities(base, cand, plan, tables)
     if base.metric.startswith("itl_s"):
         out += _gaps(base, cand, plan)
     elif base.metric in EVENT_METRICS:
@@ -194,9 +190,20 @@ def _hit(arm: Arm) -> float | None:
     return None if not prompt or cached is None else cached / prompt
 
 
-def _versions(arm: Arm, tables: Tables) -> list[str]:
+def _identities(
+    base: Arm, cand: Arm, plan: Mapping[str, Any], tables: Tables
+) -> list[dict[str, str]]:
+    """Engine, model or machine that differ, between the arms or inside one, and were not varied."""
+    told = [plan["variants"].get(arm.variant, {}) for arm in (base, cand)]
+    found = start_identity.differences(
+        _facts(base, tables), _facts(cand, tables), start_identity.varied(*told)
+    )
+    return [reasons.reason("identity_differs", key=key, a=a, b=b) for key, a, b in found]
+
+
+def _facts(arm: Arm, tables: Tables) -> list[start_identity.Facts]:
     starts = {row["start_id"] for row in arm.rows}
-    return sorted({s["version"] for s in tables.starts if s["start_id"] in starts and s["version"]})
+    return [start_identity.of_row(s) for s in tables.starts if s["start_id"] in starts]
 
 
 def _bursts(base: Arm, cand: Arm, plan: Mapping[str, Any]) -> list[dict[str, str]]:

@@ -1,21 +1,15 @@
 """The data dictionary: every table that is written has exactly these columns, with unit and meaning.
 
-In: the run record's fields and the SMI metrics. Out: COLUMNS, table by table in the order of the files.
+In: the run record's fields, the SMI metrics; telemetry's figures are in `columns_telemetry`. Out:
+COLUMNS, table by table in the order of the files.
 A value not known is an empty cell, never 0.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from cargo import record
-from decodelab import telemetry, telemetry_window
-
-
-class Column(NamedTuple):
-    unit: str
-    meaning: str
-
+from decodelab import columns_telemetry, telemetry
+from decodelab.columns_telemetry import Column
 
 FAILURES = tuple(name for name in record.OUTCOMES if name not in ("ok", "not_started"))
 PERCENTILED = ("ttft_s", "e2e_s", "decode_tps", "decode_rate", "e2e_tps", "tpot_s", "itl_s")
@@ -221,25 +215,7 @@ def _run_columns() -> dict[str, Column]:
         "smi_samples_gpu_window": Column("samples", "the same inside the run's window"),
         "smi_rejected": Column("values", "values that cannot be true (sentinels), set to unknown"),
     }
-    for name in telemetry_window.FIGURES:
-        unit, meaning = telemetry.METRICS[name]
-        out[f"{name}_mean_all"] = Column(
-            unit, f"{meaning}: mean over all samples of all accelerators"
-        )
-        out[f"{name}_max_all"] = Column(unit, f"{meaning}: maximum over all samples")
-        out[f"{name}_mean_window"] = Column(
-            unit, f"{meaning}: time-weighted mean inside the run's window"
-        )
-        out[f"{name}_max_window"] = Column(unit, f"{meaning}: maximum inside the run's window")
-    return out | {
-        "power_cap_w": Column("W", "largest power limit seen"),
-        "gpus": Column("accelerators", "accelerators seen in the capture"),
-        "energy_j_window": Column("J", "energy of all accelerators inside the run's window"),
-        "idle_share_window": Column(
-            "share", "samples inside the run's window that read 0 % utilisation"
-        ),
-        "tokens_per_joule": Column("tok/J", "completion_tokens / energy_j_window"),
-    }
+    return out | columns_telemetry.FIGURES | columns_telemetry.IN_USE | columns_telemetry.DOUBT
 
 
 COLUMNS: dict[str, dict[str, Column]] = {
@@ -253,6 +229,10 @@ COLUMNS: dict[str, dict[str, Column]] = {
         **{name: Column(*telemetry.METRICS[name]) for name in telemetry.METRICS},
         "record": Column("", "0-based number of the SMI call in the capture"),
     },
+    "gpus": {
+        **{k: _IDENTITY[k] for k in ("run", "variant", "start_id", "source")},
+        **columns_telemetry.GPU,
+    },
     "starts": {
         **{k: _IDENTITY[k] for k in ("variant",)},
         "server": Column("", "digest of the server's configuration"),
@@ -265,7 +245,14 @@ COLUMNS: dict[str, dict[str, Column]] = {
         "hint_zh": Column("", "the same in Chinese"),
         "ready_s": Column("s", "from spawn to the first real token, else by the log's own stamps"),
         "backend": Column("", "attention backend that the log names"),
-        "ignored": Column("", "variables and backends that the log says are ignored, joined by ;"),
+        "ignored": Column(
+            "", "flags, variables and backends that the log says are ignored, joined by ;"
+        ),
+        "effective": Column(
+            "", "JSON: option -> [value in effect, who told: arguments, engine config, log, …]"
+        ),
+        "identity": Column("", "JSON: who answered: packages, model config, devices, driver, host"),
+        "degraded": Column("", "degradations in the log, name:lines:first line number, joined by ;"),
         "version": Column("", "engine version that the log or /version names"),
         "setup": Column("", "script sourced on the host before the start, its sha256, what it sets"),
         "source": _IDENTITY["source"],

@@ -22,7 +22,16 @@ from typing import Any
 import numpy as np
 from scipy import stats as scipy_stats
 
-from decodelab import arms, effects, numbers, question_kinds, reasons, records, stats
+from decodelab import (
+    arms,
+    effects,
+    numbers,
+    question_kinds,
+    reasons,
+    records,
+    start_identity,
+    stats,
+)
 from decodelab.tables import Row, Tables
 from decodelab.vocabulary import METRICS
 
@@ -69,6 +78,7 @@ class File:
     record: Mapping[str, Any]
     row: Row
     requests: list[Row]
+    identity: start_identity.Facts  # of its start; empty where that is not on record
 
 
 @dataclass(frozen=True)
@@ -140,9 +150,10 @@ def _file(path: Path, side: str) -> File:
         run = records.make_run(_planned(record, side, path), entry, record)
         records.judge_validity(run)
         row, requests = stats.run_row(run, {}), list(stats.request_rows(run))
+        identity = start_identity.facts(_start(path, known.get("start_id")))
     except (TypeError, KeyError, AttributeError, ValueError) as error:
         raise records.UnreadableRecord(f"{path}: a field has the wrong type: {error}") from error
-    return File(path, row["run"], record, row, requests)
+    return File(path, row["run"], record, row, requests, identity)
 
 
 def _planned(record: Mapping[str, Any], side: str, path: Path) -> dict[str, Any]:
@@ -175,6 +186,25 @@ def _beside(path: Path) -> Mapping[str, Any]:
         return {}
     is_this = path.name == "run.json" and isinstance(done, dict)
     return {name: done.get(name) for name in ("start_id", "status", "reasons")} if is_this else {}
+
+
+def _start(path: Path, start_id: Any) -> Mapping[str, Any]:
+    """The start.json of a run's start: in the published index, or in the raw store's folder."""
+    try:
+        entries = records.load_index(path.parent)["starts"]
+    except records.UnreadableRecord:
+        entries = []
+    for entry in entries:
+        if start_id is not None and entry.get("start_id") == start_id and entry.get("start_json"):
+            told: Mapping[str, Any] = entry["start_json"]
+            return told
+    try:
+        # start<k>/<run>/<attempt>/run.json stands beside start<k>/start-<id>/start.json
+        file = path.parents[2] / f"start-{start_id}" / "start.json"
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, IndexError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 # -------------------------------------------------------------------------------------- likeness
@@ -218,6 +248,10 @@ def warnings(sides: Sides) -> list[str]:
         if len(found) > 1:
             texts = ", ".join(sorted(map(str, found)))
             out.append(f"not measured alike: {where}.{key} differs: {texts}")
+    # Without a plan nobody knows what was varied on purpose.
+    told = [file.identity for file in sides.a], [file.identity for file in sides.b]
+    for key, one, two in start_identity.differences(*told, set()):
+        out.append(f"not one identity: {key} differs: {one}, {two}")
     shared = {file.row["start_id"] for file in sides.a} & {file.row["start_id"] for file in sides.b}
     if shared:
         out.append(f"A and B share a start: no restart lies between them ({len(shared)} shared)")

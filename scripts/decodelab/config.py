@@ -91,7 +91,7 @@ def _write_out(data: dict[str, Any]) -> None:
         if isinstance(block.get("telemetry"), str):
             block["telemetry"] = {"tool": block["telemetry"]}
         elif "telemetry" not in block:
-            block["telemetry"] = {"tool": "none" if block is not data.get("replay") else "ixsmi"}
+            block["telemetry"] = {"tool": "auto" if block is not data.get("replay") else "ixsmi"}
 
 
 def _merged(source: Source, local: Source | None) -> tuple[dict[str, Any], Place]:

@@ -1,7 +1,7 @@
 """What a report is written from: plan, tables, verdicts and the index of published files, as
 read-only data.
 
-In: plan.json, tables/{runs,requests,telemetry,starts}.csv, verdicts.json, the indexes in runs/ (may
+In: plan.json, tables/{runs,requests,telemetry,gpus,starts}.csv, verdicts.json, the indexes in runs/ (may
 be absent). Out: one `Findings`. An empty cell is None; nothing is computed here.
 """
 
@@ -23,9 +23,10 @@ VERDICTS_SCHEMA = "decodelab.verdicts/1"
 _ARM = ("variant", "workload", "scenario", "concurrency", "requests", "max_tokens")
 _TEXT = """
 run variant workload scenario start_id source outcome error decode_end validity reasons uuid server
-status cause_class root_cause hint_en hint_zh backend version log
+status cause_class root_cause hint_en hint_zh backend degraded version log
 arrivals cache prompt_sized_by http client_digest stamp_source cross_http cross_problem
 cross_validity cross_reasons prompt_problem
+scope name in_use in_use_by gpus_in_use_by smi_validity smi_reasons
 """
 TEXT_COLUMNS = frozenset(_TEXT.split())  # the others hold numbers
 
@@ -57,6 +58,7 @@ class Findings:
     runs: Mapping[str, Row]
     requests: Mapping[str, list[Row]]
     telemetry: Mapping[str, list[Row]]
+    gpus: Mapping[str, list[Row]]
     starts: list[Row]
     verdicts: list[Verdict]
     judged: Mapping[str, Any]  # the rest of verdicts.json
@@ -178,6 +180,7 @@ def load(plan: Path, tables: Path, verdicts: Path, published: Path | None = None
         runs={row["run"]: row for row in _table(tables / "runs.csv")},
         requests=_by_run(_table(tables / "requests.csv")),
         telemetry=_by_run(_table(tables / "telemetry.csv")),
+        gpus=_by_run(_table(tables / "gpus.csv")),
         starts=_table(tables / "starts.csv"),
         verdicts=list(judged.get("verdicts") or []),
         judged=judged,

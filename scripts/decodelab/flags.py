@@ -91,6 +91,9 @@ OWNED = {
 }
 
 
+# A flag or variable of such a name holds a secret: its value is shown and kept nowhere.
+SECRET = re.compile(r"(?i)(api[-_]?key|token$|secret|passw|credential)")
+
 # Flags under which one event of a stream may carry several tokens, of every engine and generation.
 BURSTS = (
     "--num-scheduler-steps",

@@ -85,6 +85,43 @@ def measured(plan: Plan, host: str, store: Store) -> Pace:
     return pace
 
 
+@dataclass(frozen=True)
+class StartHistory:
+    """Earlier starts that came up: seconds from the begin of each stage until ready (medians)."""
+
+    starts: int
+    same: str  # variant, or model: another variant's starts of the same model on the same host
+    left_s: Mapping[str, float]
+
+    def ready_in_s(self, stage: str) -> float | None:
+        return self.left_s.get(stage)
+
+
+def start_history(plan: Plan, launch: Launch, store: Store) -> StartHistory | None:
+    """What is known of how long this launch's server takes to come up; None for nothing."""
+    model = plan["servers"][launch["server"]].get("model")
+    alike = {
+        x["server"]
+        for x in plan["launches"]
+        if x["host"] == launch["host"] and plan["servers"][x["server"]].get("model") == model
+    }
+    for same, servers in (("variant", {launch["server"]}), ("model", alike if model else set())):
+        pairs = {(x["server"], x["start"]) for x in plan["launches"] if x["server"] in servers}
+        facts = [real.facts for pair in sorted(pairs) for real in store.starts(*pair)]
+        came_up = [f for f in facts if f.get("ready_s") is not None and f.get("stages")]
+        if came_up:
+            return StartHistory(len(came_up), same, _left_s(came_up))
+    return None
+
+
+def _left_s(came_up: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    found: dict[str, list[float]] = {}
+    for facts in came_up:
+        for stage in facts["stages"]:
+            found.setdefault(stage["stage"], []).append(facts["ready_s"] - stage["t_s"])
+    return {stage: statistics.median(seconds) for stage, seconds in found.items()}
+
+
 def _made(store: Store, server: str, start: int) -> list[tuple[str, Attempt]]:
     """Every attempt that lies under a start number, whichever study wanted it."""
     root = store.start_root(server, start)

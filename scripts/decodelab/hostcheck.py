@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from decodelab import orders
+from decodelab import orders, start_orders
 from decodelab.agent_client import AgentClient
 from decodelab.host import Host, HostError, HostLost, resolve
 from decodelab.study import Study
@@ -26,6 +26,7 @@ Row = dict[str, str]
 Block = Mapping[str, Any]
 ROW_KEYS = ("check", "state", "found", "todo")
 CHECK_S = 300  # importing an engine takes its time
+DEVICE_S = 45  # for each step of the accelerators' check
 ENGINE_MODULES = ("vllm", "torch")
 UNKNOWN = "the other checks could not be made"
 SECRET_CHARS = 8  # as scripts/cargo/mask.py has it
@@ -50,6 +51,8 @@ class Checked:
     rows: list[Row] = field(default_factory=list)
     sets: dict[str, str] = field(default_factory=dict)
     smi: str | None = None  # None: no tool was called
+    smi_tool: str = ""  # whose output it is, and the columns of a CSV without header
+    smi_fields: list[str] = field(default_factory=list)
 
     @property
     def failed(self) -> bool:
@@ -186,6 +189,8 @@ def _on_the_host(study: Study, name: str, host: Host, out: Checked) -> None:
             _take_sets(told["set"], row, out)
         if "out" in told:
             out.smi = str(told["out"] or "")
+            out.smi_tool = str(told.get("tool") or "")
+            out.smi_fields = [str(name) for name in told.get("fields") or []]
     for address, key in addresses.items():
         value = os.environ.get(key or "", "")
         out.rows.append(_attached(host, address, "" if _refused(value, True) else value.strip()))
@@ -267,7 +272,15 @@ def question(study: Study, name: str, host: Host) -> dict[str, Any]:
         "port": block.get("port"),
         "lock": None if block["simulated"] else block["lock"],
         "owner": orders.owner(study),
+        "device_check": _device_check(study, name),
     }
+
+
+def _device_check(study: Study, name: str) -> dict[str, Any] | None:
+    """As the host's first launch will have it, with less patience; None where none is planned."""
+    first = next((x for x in study.launches.values() if x["host"] == name), None)
+    check = start_orders.device_check(study.plan, first) if first else None
+    return {**check, "deadline_s": min(check["deadline_s"], DEVICE_S)} if check else None
 
 
 def modules(servers: Iterable[Mapping[str, Any]], *, simulated: bool = False) -> list[str]:

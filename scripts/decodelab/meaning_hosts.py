@@ -43,6 +43,13 @@ def _block(todo: Check, name: str, block: dict[str, Any]) -> None:
     for n, word in enumerate((block.get("telemetry") or {}).get("command") or []):
         symbols(todo, (*path, "telemetry", "command", n), word, tuple(SYMBOLS))
     secret_values(todo, (*path, "env"), block.get("env"))
+    if block.get("devices") == "any" and block.get("device_check") is False:
+        todo.add(
+            (*path, "device_check"),
+            "false beside devices: any",
+            "true, or nothing: only the check knows which devices are healthy",
+            "or name the devices",
+        )
     if block.get("transport") == "ssh":
         _over_ssh(todo, name, block)
     else:

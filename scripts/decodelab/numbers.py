@@ -34,6 +34,10 @@ _STYLES = {
     "memory": Style(" MiB", 0, 0, peak=0),
     "power": Style(" W", 2, 1, peak=0),
     "energy": Style(" J", 0, 0),
+    "tokens per joule": Style(" tok/J", 3, 2),
+    "joules per token": Style(" J/tok", 2, 1),
+    "temperature": Style(" °C", 1, 0, peak=0),
+    "clock": Style(" MHz", 0, 0, peak=0),
     "tokens": Style("", 0, 0),
     "number": Style("", 2, 2),
 }
@@ -71,12 +75,28 @@ _KINDS = {
     "cache_hit": "share",
     "goodput": "share",
     "idle_share_window": "share",
+    "cap_share_window": "share",
+    "cap_share_window_in_use": "share",
+    "time_share_prefill": "share",
+    "time_share_decode": "share",
     "util_pct": "percent",
     "mem_used_mib": "memory",
     "mem_total_mib": "memory",
     "power_w": "power",
     "power_cap_w": "power",
     "energy_j_window": "energy",
+    "energy_j_window_in_use": "energy",
+    "energy_j_prefill": "energy",
+    "energy_j_decode": "energy",
+    "tokens_per_joule": "tokens per joule",
+    "tokens_per_joule_in_use": "tokens per joule",
+    "joules_per_token": "joules per token",
+    "joules_per_token_in_use": "joules per token",
+    "mem_headroom_mib_all": "memory",
+    "mem_headroom_mib_window": "memory",
+    "temp_c": "temperature",
+    "sm_mhz": "clock",
+    "mem_mhz": "clock",
 }
 _TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens")
 _COUNTED = (
@@ -89,7 +109,8 @@ _COUNTED = (
     "server_gen",
     "server_pre",
 )
-_WHICH = re.compile(r"^(adj_)?(.*?)(?:_(p10|p50|p90|p99|median|(?:mean|max)(?:_all|_window)?))?$")
+_WHEN = "(?:_(?:all|window|prefill|decode))?(?:_in_use)?"
+_WHICH = re.compile(rf"^(adj_)?(.*?)(?:_(p10|p50|p90|p99|median|(?:mean|max){_WHEN}))?$")
 _TARGET = re.compile(
     r"^(.*)_(p\d\d)_s$"
 )  # targets may be written ttft_p90_s: the column is ttft_s_p90

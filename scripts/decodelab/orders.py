@@ -14,6 +14,7 @@ import pwd
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from decodelab import start_orders
 from decodelab.call import Call
 from decodelab.host import Host, HostError, resolve
 from decodelab.naming import launch_label
@@ -72,10 +73,11 @@ def order(study: Study, digest: str, host: Host, store: Store, call: Call) -> di
     pending = pending_runs(launch, store, retry=retry)
     chosen = list({r["run"]: r for r in runs if r["run"] in pending}.values())
     made = [_run(plan, run) for run in chosen]
-    limits = dict(plan["limits"])
+    check = start_orders.device_check(plan, launch)
+    limits = start_orders.limits(plan, launch)
     limits["life_s"] = (
         limits["start_s"] + limits["stop_grace_s"] + sum(_time_s(r) for r in made) + 300
-    )
+    ) + (start_orders.CHECK_PHASES * check["deadline_s"] if check else 0)
     return {
         "schema": SCHEMA,
         "launch": digest,
@@ -86,6 +88,7 @@ def order(study: Study, digest: str, host: Host, store: Store, call: Call) -> di
         "position": [position(study, digest), len(study.launches)],
         "server": _server(study, launch, host, store),
         "limits": limits,
+        "device_check": check,
         "telemetry": telemetry(plan["hosts"][launch["host"]], host),
         "setup": setup(plan["hosts"][launch["host"]], host),
         "secrets": list(plan["servers"][launch["server"]].get("secrets") or []),
@@ -189,6 +192,7 @@ def _server(study: Study, launch: Launch, host: Host, store: Store) -> dict[str,
         "argv": [resolve(word, symbols) for word in server["argv"]],
         "env": environment(symbols, block["env"], server["env"]),
         "model": resolve(str(server["served_model"] or ""), symbols) or None,
+        "engine": server["engine"],
         "port": None if block.get("port") in (None, "auto") else int(block["port"]),
         "source": launch["source"],
         "attach": server["attach"],

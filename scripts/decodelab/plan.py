@@ -44,6 +44,7 @@ def expand(config: dict[str, Any], root: Path | None = None) -> dict[str, Any]:
         "targets": questions.study_targets(config),
         "facts": questions.lines(config["facts"]),
         "limits": config["limits"],
+        "accepts": config["server"]["accepts"],
         "servers": {v.server: _server(config, v) for v in servers.values() if v.name in used},
         "variants": {name: _variant(v, wanted) for name, v in servers.items()},
         "grids": {
@@ -121,6 +122,7 @@ def _variant(variant: Variant, wanted: list[launches.Wish]) -> dict[str, Any]:
         "env": variant.env,
         "attach": variant.attach,
         "argv": variant.argv,
+        "limits": variant.limits,
     }
 
 

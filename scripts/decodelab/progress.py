@@ -13,6 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
+from decodelab.forecast import StartHistory
+
+STAGE_SHOWN_S = 1.0  # a start that is over sooner needs no line for each stage
+
 
 @dataclass
 class Progress:
@@ -25,6 +29,7 @@ class Progress:
     rest_s: float
     out: TextIO = field(default_factory=lambda: sys.stderr)
     begin_s: float = field(default_factory=time.monotonic)
+    earlier: StartHistory | None = None  # of this server, or one of the same model
     _last: str = ""
 
     def show(self, event: Mapping[str, Any]) -> None:
@@ -55,7 +60,11 @@ class Progress:
         if kind == "start_begin":
             return f"attached to {event['attach']}" if event.get("attach") else "server starts"
         if kind == "stage":
+            return self._stage(event)
+        if kind == "device_check_begin":
             return None
+        if kind == "device_check" and event.get("new"):
+            return f"accelerators {event.get('state')}: {event.get('found')}"
         if kind == "ready":
             return f"server ready after {float(event.get('seconds') or 0):.1f} s"
         if kind == "run_begin":
@@ -72,6 +81,21 @@ class Progress:
         if kind == "stop_end":
             return f"server stopped in {float(event.get('seconds') or 0):.1f} s"
         return None
+
+    def _stage(self, event: Mapping[str, Any]) -> str | None:
+        """What the start works on, and when it should be ready by the earlier ones."""
+        stage, t_s = str(event.get("stage")), float(event.get("t_s") or 0)
+        left_s = self.earlier.ready_in_s(stage) if self.earlier else None
+        expected = ""
+        if self.earlier and left_s is not None:
+            at = time.strftime("%H:%M:%S", time.localtime(time.time() + left_s))
+            starts = f"{self.earlier.starts} earlier start{'s' * (self.earlier.starts > 1)}"
+            expected = f"; ready about {at} by {starts} of this {self.earlier.same}"
+            if t_s < STAGE_SHOWN_S and left_s < STAGE_SHOWN_S:
+                return None
+        elif t_s < STAGE_SHOWN_S:
+            return None
+        return f"start: {event.get('words') or stage}, {t_s:.0f} s after its begin{expected}"
 
 
 def _run_end(event: Mapping[str, Any]) -> str:

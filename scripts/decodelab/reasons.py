@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from decodelab import degradation
+
 TEXTS: dict[str, tuple[str, str]] = {
     # what decides nothing
     "not_measured": ("尚未测量：{runs}", "not measured yet: {runs}"),
@@ -35,6 +37,10 @@ TEXTS: dict[str, tuple[str, str]] = {
         "{variant} 的 {option} 被引擎忽略",
         "the engine ignores {option} of {variant}",
     ),
+    "option_not_in_effect": (
+        "{variant} 请求 {option} {asked}，实际生效的是 {used}（{source}）",
+        "{variant} asked for {option} {asked}; in effect is {used} ({source})",
+    ),
     "tokens_differ": (
         "两组的 {what} 不同：{a} 对 {b}",
         "the arms differ in {what}: {a} against {b}",
@@ -48,8 +54,8 @@ TEXTS: dict[str, tuple[str, str]] = {
         "the arms differ in source: {a} against {b}",
     ),
     "identity_differs": (
-        "两组的引擎版本不同：{a} 对 {b}",
-        "the arms differ in engine version: {a} against {b}",
+        "不同启动的 {key} 不一致，而实验并未改变它：{a} 对 {b}",
+        "the starts differ in {key}, which was not varied: {a} against {b}",
     ),
     "token_counts_needed": (
         "两组的 {flag} 不同，但缺少逐事件的 token 数，decode 速率不可比",
@@ -128,7 +134,17 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "telemetry_gap": ("遥测有空洞", "the telemetry has a gap"),
     "telemetry_does_not_cover": ("遥测没有覆盖整个运行", "the telemetry does not cover the run"),
+    "telemetry_wedged": (
+        "有卡死的加速卡：恒为 100%，显存空闲且无进程，不是负载",
+        "a wedged card: a constant 100 % with idle memory and no process, which is no load",
+    ),
+    "telemetry_fewer_gpus": (
+        "看到的加速卡少于配置或并行规模所声明的数量",
+        "fewer accelerators were seen than the config or the parallel size declares",
+    ),
     "marked_invalid": ("主机端标记为无效", "marked invalid by the host"),
+    # a start that served, degraded
+    **degradation.REASONS,
 }
 
 

@@ -191,7 +191,9 @@ def judge_validity(run: Run) -> None:
     if any(_disagrees(request) for request in run.ok):
         suspect.append("usage_and_events_disagree")
     suspect += declared.broken(run.record["run"], client, run.requests)
-    if run.planned.get("telemetry") and not (run.capture and run.capture.samples):
+    if run.planned.get("telemetry") and not (
+        run.capture and (run.capture.samples or run.capture.header.get("tool") == "none")
+    ):  # "none": `telemetry: auto` looked for a tool, and the host has none
         suspect.append("telemetry_missing")
     if run.entry.get("status") == "invalid" and not invalid:
         invalid.append("marked_invalid")

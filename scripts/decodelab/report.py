@@ -17,7 +17,10 @@ import jinja2
 from decodelab import (
     markdown,
     numbers,
+    report_accelerators,
     report_annex,
+    report_degradation,
+    report_effective,
     report_environment,
     report_experiment,
     report_guidance,
@@ -63,6 +66,9 @@ class Content:
     provenance: Table | None
     pending: Table | None
     instrument: list[Table]
+    accelerators: list[Table]
+    accelerators_text: Md
+    effective: list[Table]
     extra: dict[str, Any] = field(default_factory=dict)
 
 
@@ -130,6 +136,12 @@ def compose(
         provenance=report_annex.provenance(findings, words),
         pending=report_annex.pending(findings, words),
         instrument=report_instrument.tables(findings, words),
+        accelerators=report_accelerators.tables(findings, words),
+        accelerators_text=report_accelerators.text(findings, words),
+        effective=[
+            *report_effective.tables(findings, words),
+            *report_degradation.tables(findings, words),
+        ],
     )
 
 

@@ -20,6 +20,8 @@ from decodelab.words import Words
 _METRICS = """
 ttft_s e2e_s decode_tps decode_rate e2e_tps tpot_s itl_s input_tps output_tps_total success_rate
 wall_s cache_hit goodput queue_s util_pct mem_used_mib power_w
+energy_j_window cap_share_window idle_share_window mem_headroom_mib_window tokens_per_joule
+joules_per_token time_share_prefill time_share_decode
 """
 _DEFINED = _METRICS.split()
 MAX_ERROR = 200  # characters of an error that are printed

@@ -11,14 +11,13 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from decodelab import markdown, numbers
+from decodelab import flags, markdown, numbers
 from decodelab.findings import Findings, values
 from decodelab.markdown import Md
 from decodelab.report_labels import parameter_name, setting, variant_label
 from decodelab.report_verdicts import Bullet
 from decodelab.words import Words
 
-_SECRET = re.compile(r"(?i)(api[-_]?key|token$|secret|passw|credential)")
 HIDDEN = "***"
 
 
@@ -51,8 +50,8 @@ def variant_line(findings: Findings, name: str, words: Words) -> Md:
         return words.say("environment.attached", label=label, url=address(variant["attach"]))
     parent = parent_of(findings, name)
     if not parent:
-        flags = [_flag(flag, value, words) for flag, value in (variant.get("flags") or {}).items()]
-        text = markdown.joined([*flags, *_environment(variant.get("env") or {}, words)], " ")
+        own = [_flag(flag, value, words) for flag, value in (variant.get("flags") or {}).items()]
+        text = markdown.joined([*own, *_environment(variant.get("env") or {}, words)], " ")
         return words.say(
             "environment.base", label=label, flags=text or words.say("environment.same")
         )
@@ -139,7 +138,7 @@ def _flag(flag: str, value: object, words: Words) -> Md:
         return markdown.code(flag)
     if value is False:
         return words.say("environment.switched_off", flag=flag)
-    shown = HIDDEN if _SECRET.search(flag) else _text(value)
+    shown = HIDDEN if flags.SECRET.search(flag) else _text(value)
     return markdown.code(f"{flag} {shown}")
 
 
@@ -149,7 +148,7 @@ def _text(value: object) -> str:
 
 def _environment(env: Mapping[str, Any], words: Words) -> list[Md]:
     shown = [
-        markdown.code(f"{name}={HIDDEN if _SECRET.search(name) else value}")
+        markdown.code(f"{name}={HIDDEN if flags.SECRET.search(name) else value}")
         for name, value in env.items()
     ]
     return [words.say("environment.env", env=_listed(shown, words))] if shown else []

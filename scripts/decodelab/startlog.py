@@ -1,4 +1,4 @@
-"""What a server's log says is in effect: backend, version, arguments, time to ready.
+"""What a server's log says is in effect: backend, version, arguments, time to ready, degradation.
 
 In: the text of a server log (vLLM, V0 or V1). Out: `Effective`; None where the log does not say.
 """
@@ -12,6 +12,8 @@ from datetime import datetime
 from typing import Any
 
 from cargo import start_cause
+from cargo.log_lines import logical_lines
+from decodelab.degradation import degradations
 
 _BACKENDS = (
     re.compile(r"Using (?:AttentionBackendEnum\.)?(\w+) attention backend\b"),
@@ -46,25 +48,21 @@ class Effective:
     ready_s: float | None = (
         None  # first to "startup complete" line, whole seconds, from the log's own stamps
     )
+    degraded: list[dict[str, Any]] = field(default_factory=list)  # see `degradations`
 
 
 def read(text: str) -> Effective:
     """Everything at once, from one pass over the cleaned lines."""
-    found = Effective()
+    found = Effective(degraded=degradations(text))
     first: datetime | None = None
     latest: datetime | None = None
     for raw in text.split("\n"):
         clock = _stamp(raw)
         first, latest = first or clock, clock or latest
-        line = start_cause.logical_lines(raw)
+        line = logical_lines(raw)
         for piece in line:
             _take(found, piece.text)
-            if (
-                start_cause.stage_of(piece.text) == "ready"
-                and found.ready_s is None
-                and first
-                and latest
-            ):
+            if start_cause.is_ready(piece.text) and found.ready_s is None and first and latest:
                 found.ready_s = (latest - first).total_seconds() if latest >= first else None
     return found
 

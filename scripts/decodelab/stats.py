@@ -1,4 +1,4 @@
-"""The four tables of a study, row by row.
+"""The tables of a study, row by row; those of telemetry are in `telemetry_rows`.
 
 In: `records.Run` objects and the index's starts. Out: rows (dicts) with the columns of columns.py. A
 value not known is None, never 0.
@@ -14,14 +14,18 @@ from typing import Any
 from cargo import record
 from decodelab import (
     declared,
+    degradation,
+    engine_told,
     instrument,
     records,
     server_metrics,
+    start_identity,
     startlog,
     telemetry,
-    telemetry_window,
+    telemetry_rows,
 )
 from decodelab.columns import ADJUSTED, COLUMNS, FAILURES, PERCENTILED, RATES, SERVER
+from decodelab.telemetry_gpus import Declared
 
 Row = dict[str, Any]
 
@@ -44,8 +48,11 @@ def run_row(
     run: records.Run,
     targets: Mapping[str, Mapping[str, Any]],
     server: Mapping[str, float | None] | None = None,
+    accelerators: Declared | None = None,
 ) -> Row:
-    """`server`: what `server_metrics.deltas` made of the run's raw folder."""
+    """`server`: what `server_metrics.deltas` made of the run's raw folder; `accelerators`: those that
+    the plan declares.
+    """
     summary, ok = run.summary, run.ok
     row: Row = {
         **_identity(run),
@@ -77,32 +84,18 @@ def run_row(
         row[f"adj_{name}_p{q}"] = adjusted(run.requests, name, q)
     row["decode_rate_median"] = row["decode_rate_p50"]
     row["multi_token_share"] = instrument.multi_token_share(ok)
-    row.update(_telemetry_figures(run))
-    row["tokens_per_joule"] = ratio(summary["completion_tokens"], row.get("energy_j_window"))
+    sampled, codes = telemetry_rows.run_figures(run, accelerators or Declared())
+    row.update(sampled)
+    _suspect(run, codes)
     row["validity"], row["reasons"] = run.validity, ";".join(run.reasons)
     return row
-
-
-def telemetry_rows(run: records.Run) -> Iterator[Row]:
-    if run.capture is None:
-        return
-    origin = _origin(run)
-    for sample in run.capture.samples:
-        reading = sample.reading
-        yield {
-            "run": run.planned["name"],
-            "t_s": None if origin is None or sample.t is None else sample.t - origin,
-            "gpu": reading.gpu,
-            "uuid": reading.uuid or reading.bus,
-            **reading.values,
-            "record": sample.record,
-        }
 
 
 def start_row(entry: Mapping[str, Any], log: str | None, source: str | None) -> Row:
     facts = entry.get("start_json") or {}
     cause = entry.get("cause") or facts.get("cause") or {}
     seen = startlog.read(log) if log is not None else startlog.Effective()
+    told = engine_told.read(log, facts)
     version = facts.get("version")
     hint = cause.get("hint") or {}
     ready = telemetry.number(facts.get("ready_s"))
@@ -115,7 +108,10 @@ def start_row(entry: Mapping[str, Any], log: str | None, source: str | None) -> 
         "hint_zh": hint.get("zh"),
         "ready_s": ready if ready is not None else seen.ready_s,
         "backend": seen.backend,
-        "ignored": ";".join(seen.ignored) or None,
+        "ignored": ";".join(dict.fromkeys([*seen.ignored, *told.ignored])) or None,
+        "effective": told.as_json(),
+        "identity": start_identity.as_json(facts),
+        "degraded": degradation.cell(seen.degraded),
         "version": seen.version
         or (version.get("version") if isinstance(version, Mapping) else None),
         "setup": _setup(facts.get("setup")),
@@ -209,51 +205,6 @@ def _suspect(run: records.Run, codes: Iterable[str]) -> None:
     run.reasons.extend(new)
     if new and run.validity == "valid":
         run.validity = "suspect"
-
-
-def _telemetry_figures(run: records.Run) -> Row:
-    if run.capture is None:
-        return {}
-    capture = run.capture
-    found = telemetry_window.figures(
-        capture.samples, len(capture.records), records.window(run), capture.interval_s
-    )
-    _suspect(run, found.reasons)
-    values = {**found.values, **_samples_of_a_gpu(capture, records.window(run))}
-    if "reconstructed" in (run.record.get("source"), capture.header.get("source")):
-        # When a reconstructed sample was taken within its run is the reconstruction's free choice.
-        values = {k: None if k.endswith("_window") else v for k, v in values.items()}
-    return {**values, "smi_rejected": len(capture.rejected)}
-
-
-def _samples_of_a_gpu(
-    capture: telemetry.Capture, window: tuple[float, float] | None
-) -> dict[str, float | int | None]:
-    """How many readings stand behind a mean utilisation: those of the accelerator with fewest."""
-    everywhere: dict[str, int] = {}
-    inside: dict[str, int] = {}
-    for sample in capture.samples:
-        key, known = sample.reading.key, sample.reading.values["util_pct"] is not None
-        within = window is not None and sample.t is not None and window[0] <= sample.t <= window[1]
-        everywhere[key] = everywhere.get(key, 0) + known
-        inside[key] = inside.get(key, 0) + (known and within)
-    return {
-        "smi_samples_gpu": min(everywhere.values(), default=None),
-        "smi_samples_gpu_window": None if window is None else min(inside.values(), default=None),
-    }
-
-
-def _origin(run: records.Run) -> float | None:
-    """The run's first t0 on the capture's clock; for a relative capture, its own zero."""
-    zero = records.zero_of(run)
-    starts = [r["t_start_s"] for r in run.requests if r["t_start_s"] is not None]
-    if zero is None:
-        return None
-    return (
-        zero + min(starts)
-        if starts
-        else (zero if not run.capture or not run.capture.monotonic else None)
-    )
 
 
 def _identity(run: records.Run) -> Row:

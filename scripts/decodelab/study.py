@@ -22,7 +22,7 @@ from decodelab.mistakes import ConfigError, Mistake, did_you_mean, listed, shown
 
 DEFAULT_CONFIG = "config/config.yaml"
 DEFAULT_TARGET = "report"
-TABLES = ("requests", "runs", "telemetry", "starts")
+TABLES = ("requests", "runs", "telemetry", "gpus", "starts")
 
 
 @dataclass(frozen=True)

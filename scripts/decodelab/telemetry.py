@@ -3,69 +3,72 @@
 In: the text of one call (`read_text`), a file of any kind (`read_file`), or a run's capture
 (`read_capture`: the `capture.jsonl` of the sampler or the published `ixsmi_*.json`). Out: readings
 with the metrics of METRICS; a value that is missing is None, never 0; what cannot be true is
-rejected, counted and named. One reader per tool (`telemetry_ixsmi`, `telemetry_nvidia`) over two
-shapes (`telemetry_csv`, `telemetry_xml`)."""
+rejected, counted and named. READERS is the one list of the tools that are read."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-METRICS: dict[str, tuple[str, str]] = {
-    "util_pct": ("%", "share of the tool's own sampling period in which a kernel ran"),
-    "mem_used_mib": ("MiB", "device memory in use"),
-    "mem_total_mib": ("MiB", "device memory"),
-    "power_w": ("W", "power draw of the die (of the board where it is a single-die one)"),
-    "power_cap_w": ("W", "power limit in force"),
-    "temp_c": ("C", "temperature of the device"),
-    "sm_mhz": ("MHz", "clock of the compute units"),
-    "mem_mhz": ("MHz", "clock of the memory"),
+from decodelab import (
+    telemetry_amd,
+    telemetry_ixsmi,
+    telemetry_npu,
+    telemetry_nvidia,
+    telemetry_rocm,
+)
+from decodelab.telemetry_reading import (
+    METRICS,
+    Parsed,
+    Reader,
+    Reading,
+    UnreadableSmi,
+    first_words,
+    not_known,
+    reject,
+)
+
+__all__ = [
+    "METRICS",
+    "READERS",
+    "TOOLS",
+    "Capture",
+    "Parsed",
+    "Reading",
+    "Sample",
+    "UnreadableSmi",
+    "capture_of",
+    "detect",
+    "not_known",
+    "number",
+    "query_fields",
+    "read_capture",
+    "read_file",
+    "read_text",
+    "reject",
+]
+
+READERS: dict[str, Reader] = {
+    module.READER.tool: module.READER
+    for module in (telemetry_ixsmi, telemetry_nvidia, telemetry_npu, telemetry_rocm, telemetry_amd)
 }
-TOOLS = ("ixsmi", "nvidia-smi")
-POWER_SENTINEL_W = 65535.0  # a 16-bit "unknown" that a dead card prints as its draw
-POWER_OVER_CAP = 1.5  # a draw above this multiple of the cap is a broken reading, not a peak
-
-# Words that mean "not known". Compared without brackets and case; a token that was cut is one too.
-NOT_KNOWN = frozenset({
-    "", "-", "n/a", "na", "none", "err!", "not supported", "unknown error",
-    "insufficient permissions", "gpu is lost",
-    "gpu requires reset", "requested functionality has been deprecated", "not available",
-})  # fmt: skip
-
-
-class UnreadableSmi(ValueError):
-    """Text in which no known SMI output was found; says what was looked for."""
-
-
-@dataclass
-class Reading:
-    """One accelerator at one moment, as the tool printed it."""
-
-    values: dict[str, float | None] = field(default_factory=lambda: dict.fromkeys(METRICS))
-    gpu: int | None = None  # index as printed; may shift when a card is lost
-    uuid: str | None = None
-    bus: str | None = None
-    name: str | None = None
-    stamp: str | None = None  # the tool's own time text; local, without a zone
-
-    @property
-    def key(self) -> str:
-        """What tells one accelerator from another, whatever its index: UUID, bus id, then index."""
-        return self.uuid or self.bus or ("?" if self.gpu is None else str(self.gpu))
-
-
-@dataclass
-class Parsed:
-    """What one text held."""
-
-    tool: str
-    readings: list[Reading] = field(default_factory=list)
-    rejected: list[dict[str, Any]] = field(default_factory=list)
-    messages: list[str] = field(default_factory=list)
+TOOLS = tuple(READERS)
+# Tools that are not read, by their banner. Some share their command's name or their table's shape.
+FOREIGN = {
+    "mx-smi of MOFFETT": r"MOFFETT-SMI",
+    "mx-smi of MetaX": r"MX-SMI|mx-smi\s+version|MetaX System Management",
+    "ht-smi, MetaX's under another name": r"HT-SMI|ht-smi\s+version",
+    "cnmon of Cambricon": r"CNMON",
+    "efsmi of Enflame": r"Enflame System Management",
+    "mthreads-gmi of Moore Threads": r"mthreads-gmi|MTT S[0-9]+",
+    "xpu-smi of Intel": r"^Timestamp, +DeviceId",
+    "xpu_smi of Kunlunxin": r"XPU-SMI|\"P800 OAM\"",
+    "hl-smi of Habana": r"HL-SMI",
+}
 
 
 @dataclass(frozen=True)
@@ -103,49 +106,46 @@ def number(value: Any) -> float | None:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-def not_known(cell: str) -> bool:
-    """Does this cell say that the value is not known?  A bracketed token that was cut counts."""
-    text = cell.strip()
-    return text.startswith("[") or text.strip("[]").strip().lower() in NOT_KNOWN
-
-
 def read_text(
     text: str, tool: str | None = None, argv: Sequence[str] = (), fields: Sequence[str] = ()
 ) -> Parsed:
     """The readings of one text; `argv` or `fields` name the columns of a CSV without header."""
-    from decodelab import telemetry_ixsmi, telemetry_nvidia  # they import this file's types
-
-    readers: dict[str, Callable[[str, Sequence[str]], Parsed]] = {
-        "ixsmi": telemetry_ixsmi.read,
-        "nvidia-smi": telemetry_nvidia.read,
-    }
-    if tool is not None and tool not in readers:
-        raise UnreadableSmi(f"tool {tool!r} is not known; known: {', '.join(readers)}")
+    if tool is not None and tool not in READERS:
+        raise UnreadableSmi(f"tool {tool!r} is not known; known: {', '.join(READERS)}")
+    text = text.replace("\r\n", "\n")
     shown = detect(text, argv)
+    foreign = _foreign(text) if shown is None else None
+    if foreign:
+        raise UnreadableSmi(
+            f"this is the output of {foreign}, which is not read; looked for the output of "
+            f"{tool or ', '.join(READERS)}; {first_words(text)}"
+        )
     if tool is not None and shown is not None and shown != tool:
-        raise UnreadableSmi(f"asked to read {tool}, but this is the output of {shown}")
-    parsed = readers[tool or shown or "nvidia-smi"](text, list(fields) or query_fields(argv))
-    parsed.tool = tool or shown or "unknown"
+        raise UnreadableSmi(
+            f"looked for the output of {tool}, but this is the output of {shown}; {first_words(text)}"
+        )
+    known = tool or shown or next((n for n, r in READERS.items() if r.form.search(text)), None)
+    parsed = READERS[known or "nvidia-smi"].read(text, list(fields) or query_fields(argv))
+    parsed.tool = known or "unknown"
     for reading in parsed.readings:
         parsed.rejected.extend(reject(reading))
     return parsed
 
 
 def detect(text: str, argv: Sequence[str] = ()) -> str | None:
-    """The tool that wrote this, by its banner, element or field names; None where the text does not
-    say.
+    """The tool that wrote this, by its banner, else by the command that was run; None where neither
+    says.
     """
-    command = Path(argv[0]).name if argv else ""
-    if (
-        re.search(
-            r"IX-ML:|<ixsmi_log|Iluvatar|gpu\.(?:current\.|default\.)?power|^ixsmi\b", text, re.M
-        )
-        or "ixsmi" in command
-    ):
-        return "ixsmi"
-    if re.search(r"NVIDIA|<nvidia_smi_log", text) or "nvidia-smi" in command:
-        return "nvidia-smi"
-    return None
+    for tool, reader in READERS.items():
+        if reader.banner.search(text):
+            return tool
+    command = Path(argv[0]).name if argv and _foreign(text) is None else ""
+    return next((tool for tool in READERS if tool in command), None)
+
+
+def _foreign(text: str) -> str | None:
+    found = (name for name, banner in FOREIGN.items() if re.search(banner, text, re.MULTILINE))
+    return next(found, None)
 
 
 def query_fields(argv: Sequence[str]) -> list[str]:
@@ -156,42 +156,6 @@ def query_fields(argv: Sequence[str]) -> list[str]:
             given = value or (argv[position + 1] if position + 1 < len(argv) else "")
             return [item.strip() for item in given.split(",") if item.strip()]
     return []
-
-
-def reject(reading: Reading) -> list[dict[str, Any]]:
-    """Set values that cannot be true to None and say which and why."""
-    values, out = reading.values, []
-
-    def drop(metric: str, why: str) -> None:
-        if values[metric] is not None:
-            out.append(
-                {
-                    "gpu": reading.gpu,
-                    "uuid": reading.uuid,
-                    "metric": metric,
-                    "value": values[metric],
-                    "why": why,
-                }
-            )
-            values[metric] = None
-
-    power, cap = values["power_w"], values["power_cap_w"]
-    used, total, util = values["mem_used_mib"], values["mem_total_mib"], values["util_pct"]
-    if cap is not None and cap >= POWER_SENTINEL_W:
-        drop("power_cap_w", "sentinel")
-        cap = None
-    if power is not None and power >= POWER_SENTINEL_W:
-        drop("power_w", "sentinel")
-    elif power is not None and cap and power > POWER_OVER_CAP * cap:
-        drop("power_w", f"above {POWER_OVER_CAP} x cap")
-    if values["temp_c"] == 0 and util == 100:
-        drop("temp_c", "0 C with 100 %: a dead card")
-        drop("util_pct", "0 C with 100 %: a dead card")
-    if util is not None and util > 100:
-        drop("util_pct", "above 100 %")
-    if used is not None and total is not None and used > total:
-        drop("mem_used_mib", "used above total")
-    return out
 
 
 def read_file(
@@ -229,11 +193,16 @@ def capture_of(text: str, tool: str | None) -> Capture | None:
         return None
     header, raw, messages = found
     use = tool or (str(header["tool"]) if header.get("tool") in TOOLS else None)
-    argv = [str(word) for word in header.get("argv") or []]
+    argv = _words(header.get("argv"))
+    fields = query_fields(argv) or _words(header.get("fields"))
     capture = Capture(header, raw, [], [], messages)
     for position, record in enumerate(raw):
-        _take(capture, position, record, use, argv)
+        _take(capture, position, record, (use, argv, fields))
     return capture
+
+
+def _words(value: Any) -> list[str]:
+    return [str(word) for word in value] if isinstance(value, list) else []
 
 
 def _document(text: str) -> tuple[dict[str, Any], list[dict[str, Any]], list[str]] | None:
@@ -268,7 +237,10 @@ def _document(text: str) -> tuple[dict[str, Any], list[dict[str, Any]], list[str
 
 
 def _take(
-    capture: Capture, position: int, record: dict[str, Any], tool: str | None, argv: list[str]
+    capture: Capture,
+    position: int,
+    record: dict[str, Any],
+    how: tuple[str | None, list[str], list[str]],
 ) -> None:
     before, after = number(record.get("m0")), number(record.get("m1"))
     t = (
@@ -276,12 +248,15 @@ def _take(
         if before is not None and after is not None
         else (before if after is None else after)
     )
-    text = record.get("out")
+    text, said = record.get("out"), " ".join(str(record.get("err") or "").split())
     if not isinstance(text, str) or not text.strip():
-        capture.messages.append(f"record {position}: no output (rc {record.get('rc')})")
+        why = f": {said[:200]}" if said else ""
+        capture.messages.append(f"record {position}: no output (rc {record.get('rc')}){why}")
         return
+    if said:
+        capture.messages.append(f"record {position}: {said[:200]}")
     try:
-        parsed = read_text(text, tool, argv)
+        parsed = read_text(text, *how)
     except UnreadableSmi as error:
         capture.messages.append(f"record {position}: {error}")
         return

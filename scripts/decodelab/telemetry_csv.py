@@ -1,24 +1,36 @@
-"""`--query-gpu ... --format=csv`, as nvidia-smi and ixsmi write it: with a header or without, with
-units or without.
+"""CSV as the SMI tools write it: with a header or without, with units in the cells, the header or
+nowhere, lists in quotes.
 
-In: text, and the field names where the text has no header. Out: readings. A row with too few
-cells, a cut cell and a unit that does not belong to the column give None or no reading, never a
-guess.
-"""
+In: text, a tool's names for what is read, and the names of the columns where the text has no header.
+Out: readings. A row with too few cells, a cut cell and a unit that does not belong to the column give
+None or no reading, never a guess."""
 
 from __future__ import annotations
 
+import csv
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from decodelab.telemetry import Parsed, Reading, UnreadableSmi, not_known
+from decodelab.telemetry_reading import (
+    METRICS,
+    Parsed,
+    Reading,
+    UnreadableSmi,
+    first_words,
+    has_unit,
+    index,
+    not_known,
+    quantity,
+)
 
-# What a field says, by the names in use; of two fields for one metric the earlier in FIELDS[...]
-# wins.
-FIELDS: dict[str, tuple[str, ...]] = {
+Names = Mapping[str, tuple[str, ...]]  # metric or identity -> a tool's names; the first known wins
+
+# `--query-gpu` of nvidia-smi and ixsmi
+QUERY: Names = {
     "gpu": ("index",),
     "uuid": ("uuid", "gpu_uuid"),
     "bus": ("pci.bus_id", "gpu_bus_id"),
+    "serial": ("serial", "gpu_serial"),
     "name": ("name", "gpu_name"),
     "stamp": ("timestamp",),
     "util_pct": ("utilization.gpu",),
@@ -37,86 +49,84 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "sm_mhz": ("clocks.current.sm", "clocks.sm"),
     "mem_mhz": ("clocks.current.memory", "clocks.mem", "clocks.current.mem"),
 }
-UNITS = {
-    "util_pct": {"%": 1.0},
-    "mem_used_mib": {"MiB": 1.0, "GiB": 1024.0, "KiB": 1 / 1024},
-    "mem_total_mib": {"MiB": 1.0, "GiB": 1024.0, "KiB": 1 / 1024},
-    "power_w": {"W": 1.0, "mW": 0.001},
-    "power_cap_w": {"W": 1.0, "mW": 0.001},
-    "temp_c": {"C": 1.0, "°C": 1.0},
-    "sm_mhz": {"MHz": 1.0},
-    "mem_mhz": {"MHz": 1.0},
-}
-KNOWN = {name for names in FIELDS.values() for name in names}
-_COLUMN = re.compile(r"^([A-Za-z][\w.]*)(?:\s*\[([^\]]*)\])?$")
-_NUMBER = re.compile(r"^(\d+(?:\.\d+)?)\s*(\S*)$")
-_UUID = re.compile(r"^(?:GPU-)?[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$")
-_BUS = re.compile(r"^(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]$")
+_COLUMN = re.compile(r"([^\[\]]*?)\s*(?:\[([^\[\]]*)\]|\(([^()]*)\))?:?")
+UUID = re.compile(r"(?:GPU-)?[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
+_UNIQUE = re.compile(r"(?:0x)?[0-9a-fA-F]{8,16}")  # rocm-smi's Unique ID
+BUS = re.compile(r"(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]")
+Cells = dict[str, tuple[str, str | None]]  # column -> the cell, and the unit its header gives
 
 
-def read(text: str, fields: Sequence[str], tool: str) -> Parsed:
+def read(text: str, fields: Sequence[str], tool: str, names: Names = QUERY) -> Parsed:
     """Every row of the text; a header may come again at any place."""
     parsed = Parsed(tool)
-    columns = [_column(name) for name in fields]
+    known = {name for column in names.values() for name in column}
+
+    def names_one(line: str) -> bool:  # most lines are rows: spares them the look at each cell
+        lowered = line.lower()
+        return any(name in lowered for name in known)
+
+    columns = [column(name) or (name, None) for name in fields]
     headed = False
     lines = text.split("\n")
     for position, raw in enumerate(lines):
-        line = raw.rstrip("\r")
+        line, ended = raw.rstrip("\r"), position < len(lines) - 1
         if not line.strip():
             continue
-        cells = [cell.strip() for cell in line.split(",")]
-        header = [_COLUMN.match(cell) for cell in cells]
-        if any(m is not None and m.group(1) in KNOWN for m in header):
-            if all(header):
-                columns, headed = [_column(cell) for cell in cells], True
+        cells = _cells(line)
+        header = [column(cell) for cell in cells] if names_one(line) else []
+        if any(found is not None and found[0] in known for found in header):
+            whole = [found for found in header if found is not None]
+            if len(whole) == len(cells):
+                columns, headed = whole, True
             else:
                 parsed.messages.append(f"cut header: {line[:120]}")
         elif columns and len(cells) == len(columns):
-            ended = position < len(lines) - 1  # the last line may have been cut in its last cell
-            _row(parsed, columns, cells, ended, line)
+            _row(parsed, names, columns, cells, ended, line)
         else:
             parsed.messages.append(line[:200])
     if not columns:
-        raise UnreadableSmi(_looked_for(text))
-    if not parsed.readings and not headed:
         raise UnreadableSmi(
-            f"no row with {len(columns)} cells ({', '.join(c[0] for c in columns)}); {_first(text)}"
+            f"looked for a CSV whose header names fields such as {_some(names)} (a CSV without a header "
+            f"needs its field names); {first_words(text)}"
+        )
+    if not parsed.readings and not headed:
+        called = ", ".join(name for name, _ in columns)
+        raise UnreadableSmi(
+            f"looked for rows with {len(columns)} cells ({called}), found none; {first_words(text)}"
         )
     return parsed
 
 
-def _looked_for(text: str) -> str:
-    return (
-        "looked for a table with GPU rows, an XML log, or a CSV whose header names fields such as "
-        "utilization.gpu, memory.used, power.draw (a CSV without a header needs its field names); "
-        f"{_first(text)}"
-    )
+def _some(names: Names) -> str:
+    return ", ".join(names[metric][0] for metric in METRICS if metric in names)
 
 
-def _first(text: str) -> str:
-    line = next((x.strip() for x in text.splitlines() if x.strip()), "")
-    return f"the text begins with {line[:100]!r}" if line else "the text is empty"
+def _cells(line: str) -> list[str]:
+    try:
+        return [cell.strip() for cell in next(csv.reader([line], skipinitialspace=True))]
+    except csv.Error:  # longer than any cell of a tool
+        return [line]
 
 
-def _column(name: str) -> tuple[str, str | None]:
-    found = _COLUMN.match(name.strip())
-    return (found.group(1), found.group(2)) if found else (name.strip(), None)
+def column(cell: str) -> tuple[str, str | None] | None:
+    """A column's name in small letters and its unit: `power.draw [W]`, `GPU use (%)`. None: cut."""
+    found = _COLUMN.fullmatch(cell.strip())
+    return (found[1].lower(), found[2] or found[3]) if found else None
 
 
 def _row(
-    parsed: Parsed, columns: list[tuple[str, str | None]], cells: list[str], ended: bool, line: str
+    parsed: Parsed,
+    names: Names,
+    columns: list[tuple[str, str | None]],
+    cells: list[str],
+    ended: bool,
+    line: str,
 ) -> None:
-    by = {name: (cell, unit) for (name, unit), cell in zip(columns, cells, strict=True)}
-    if not ended:
-        last = columns[-1][0]
-        if _NUMBER.match(cells[-1]) and not _NUMBER.match(cells[-1]).group(2):  # type: ignore[union-attr]
-            by[last] = ("", None)
-            parsed.messages.append(f"no line end: {last} may be cut and is left out")
-    reading = Reading()
-    for target, names in FIELDS.items():
-        for name in names:
-            if name in by and _fill(reading, target, *by[name]):
-                break
+    if not ended and not (has_unit(cells[-1]) or UUID.fullmatch(cells[-1])):
+        parsed.messages.append(f"no line end: {columns[-1][0]} may be cut and is left out")
+        cells = [*cells[:-1], ""]
+    by: Cells = {name: (cell, u) for (name, u), cell in zip(columns, cells, strict=True)}
+    reading = reading_of(by, names)
     known = reading.uuid or reading.bus or reading.gpu is not None
     if known or any(value is not None for value in reading.values.values()):
         parsed.readings.append(reading)
@@ -124,31 +134,29 @@ def _row(
         parsed.messages.append(line[:200])
 
 
+def reading_of(cells: Cells, names: Names) -> Reading:
+    """One accelerator from its named cells."""
+    reading = Reading()
+    for target, candidates in names.items():
+        for name in candidates:
+            if name in cells and _fill(reading, target, *cells[name]):
+                break
+    return reading
+
+
 def _fill(reading: Reading, target: str, cell: str, unit: str | None) -> bool:
     """Put the cell into the reading; False where it says nothing."""
     if not_known(cell):
         return False
     if target == "gpu":
-        reading.gpu = int(cell) if cell.isascii() and cell.isdigit() else None
+        reading.gpu = index(cell.removeprefix("card"))
     elif target == "uuid":
-        reading.uuid = cell if _UUID.match(cell) else None
+        reading.uuid = cell if UUID.fullmatch(cell) or _UNIQUE.fullmatch(cell) else None
     elif target == "bus":
-        reading.bus = cell if _BUS.match(cell) else None
-    elif target == "name":
-        reading.name = cell
-    elif target == "stamp":
-        reading.stamp = cell
-    else:
+        reading.bus = cell if BUS.fullmatch(cell) else None
+    elif target in METRICS:
         reading.values[target] = quantity(target, cell, unit)
         return reading.values[target] is not None
+    else:
+        setattr(reading, target, cell)
     return True
-
-
-def quantity(metric: str, cell: str, unit: str | None = None) -> float | None:
-    """A number in the metric's unit; None if it is no number or has another thing's unit."""
-    found = _NUMBER.match(cell.strip())
-    if found is None or not found.group(1).isascii():
-        return None
-    written = found.group(2) or (unit or "")
-    factor = 1.0 if not written else UNITS[metric].get(written)
-    return None if factor is None else float(found.group(1)) * factor

@@ -1,39 +1,35 @@
-"""nvidia-smi: CSV query (with or without header and units, single or loop), XML log, device list.
+"""nvidia-smi: CSV query (with or without header and units, single or loop), XML log, table, list.
 
 In: text, and the query's field names where the CSV has no header. Out: readings. A message line
 between rows (a lost GPU) is kept as a message; a row whose every cell is unknown is no reading. MIG
-sub-devices are no accelerators here."""
+devices are no accelerators here."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-from decodelab import telemetry_csv, telemetry_xml
-from decodelab.telemetry import Parsed, Reading, UnreadableSmi
-
-_LISTED = re.compile(r"^GPU (\d+): (\S.*?) \(UUID: (GPU-[0-9a-fA-F-]{36})\)\s*$")
-_TABLE = re.compile(r"^\| +NVIDIA-SMI |^\+-{20,}", re.M)
+from decodelab import telemetry_csv, telemetry_list, telemetry_table, telemetry_xml
+from decodelab.telemetry_reading import Parsed, Reader
 
 
 def read(text: str, fields: Sequence[str]) -> Parsed:
-    if "<nvidia_smi_log" in text or re.search(r"<gpu\b", text):
-        parsed = telemetry_xml.read(text, "nvidia-smi")
-        if not parsed.readings:
-            raise UnreadableSmi("looked for a whole <gpu> element in the XML log; found none")
-        return parsed
-    if _TABLE.search(text):
-        raise UnreadableSmi(
-            "nvidia-smi's table is not read: sample it with --query-gpu=... --format=csv, or -q -x"
-        )
-    listed = [_LISTED.match(line) for line in text.split("\n")]
-    if any(listed):
-        rows = [m for m in listed if m is not None]
-        others = [
-            x.strip()
-            for x, m in zip(text.split("\n"), listed, strict=True)
-            if m is None and x.strip()
-        ]
-        readings = [Reading(gpu=int(m.group(1)), name=m.group(2), uuid=m.group(3)) for m in rows]
-        return Parsed("nvidia-smi", readings, messages=others)
+    """Whatever nvidia-smi wrote, told apart by its look."""
+    if telemetry_xml.is_log(text):
+        return telemetry_xml.read(text, "nvidia-smi")
+    if telemetry_table.is_table(text):
+        return telemetry_table.read(text, "nvidia-smi")
+    if telemetry_list.is_list(text):
+        return telemetry_list.read(text, "nvidia-smi")
     return telemetry_csv.read(text, fields, "nvidia-smi")
+
+
+READER = Reader(
+    "nvidia-smi",
+    re.compile(r"NVIDIA|<nvidia_smi_log|\(UUID: MIG-"),
+    re.compile(
+        r"\[(?:MiB|MHz|W|%)\]|^timestamp, |^[0-9]{4}/[0-9]{2}/[0-9]{2} [0-9:.]+, |UUID: GPU-",
+        re.MULTILINE,
+    ),
+    read,
+)

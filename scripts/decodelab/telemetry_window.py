@@ -1,159 +1,276 @@
-"""Figures of a capture: over all its samples, and inside the window of the run.
+"""Figures of a capture, or of some of its accelerators: over all its samples, and inside the window
+of the run and its phases.
 
 In: samples (`telemetry.Sample`) and, where the clocks are related, the window [first t0, last tL]
-in seconds on the samples' clock. Out: one dict for runs.csv. `*_all` are plain means over all
-samples of all accelerators (the 2026-07-14 report's); `*_window` are time-weighted inside the
-window, edges interpolated, averaged over accelerators. Energy is the trapezoid under power, summed
-over accelerators. None where a figure cannot be known; `reasons` says why."""
+in seconds on the samples' clock and its phases. Out: a dict of columns. `*_all` are plain means over
+all samples of all accelerators (the 2026-07-14 report's); `*_window`, `*_prefill` and `*_decode` are
+time-weighted inside the window or the phase, edges interpolated, averaged over accelerators. Energy
+is the trapezoid under power, summed over accelerators, each board once. None where a figure cannot
+be known; `doubts` says why, or what speaks against a figure that is there.
+
+The window is trimmed by time and never by a threshold of utilisation, which would hide real stalls.
+"""
 
 from __future__ import annotations
 
-import itertools
-import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from decodelab.telemetry import Sample
+from decodelab import telemetry_boards
+from decodelab.telemetry import METRICS, Reading, Sample
+from decodelab.telemetry_curve import (
+    Points,
+    Span,
+    Value,
+    area,
+    clipped,
+    count,
+    curve,
+    hole,
+    length,
+    of,
+    spacing,
+)
+from decodelab.telemetry_phases import Phases
 
-FIGURES = ("util_pct", "mem_used_mib", "power_w")
+FIGURES = tuple(METRICS)
+CORE = ("util_pct", "mem_used_mib", "power_w")  # doubt about these is doubt about the run
+PHASED = ("util_pct", "power_w")
+PHASES = ("prefill", "decode")
 GAP_FACTOR = 3.0  # a gap between samples above this multiple of the interval is a hole
-Points = list[tuple[float, float]]
+FEW_SAMPLES = 10  # a mean over fewer is no level
+Values = dict[str, float | int | None]
+
+
+class Doubt(NamedTuple):
+    """What speaks against a figure, or why there is none: a reason code and what it is about (a
+    metric, a phase, "" for all).
+    """
+
+    code: str
+    about: str = ""
 
 
 @dataclass(frozen=True)
 class WindowFigures:
-    values: dict[str, float | int | None]
-    reasons: tuple[str, ...]  # telemetry_gap, telemetry_does_not_cover
+    values: Values
+    reasons: tuple[str, ...]  # codes of doubts that make the run suspect
+    doubts: tuple[Doubt, ...] = ()
+
+
+@dataclass
+class _Group:
+    """Some accelerators of a capture, and what was found about them."""
+
+    samples: Sequence[Sample]
+    by_gpu: Mapping[str, Sequence[Sample]]
+    window: Span | None
+    interval_s: float  # that the samples really have
+    silent: Mapping[str, str]  # dies whose board's draw another die carries
+    values: Values = field(default_factory=dict)
+    doubts: list[Doubt] = field(default_factory=list)
+    drawn: dict[str | Value, list[Points]] = field(default_factory=dict)
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """The window, if there is one."""
+        return () if self.window is None else (self.window,)
+
+    def known(self, metric: str | Value) -> list[list[float]]:
+        """What each accelerator told, whenever it was."""
+        value = of(metric)
+        return [
+            [v for s in samples if (v := value(s.reading)) is not None]
+            for samples in self.by_gpu.values()
+        ]
+
+    def curves(self, metric: str | Value) -> list[Points]:
+        """A metric of each accelerator over time."""
+        if metric not in self.drawn:
+            self.drawn[metric] = [curve(samples, metric) for samples in self.by_gpu.values()]
+        return self.drawn[metric]
+
+    def of_boards(self, metric: str) -> list[Points]:
+        """Draw or cap of each board, or of each die that has its own."""
+        pairs = zip(self.by_gpu, self.curves(metric), strict=True)
+        return [points for key, points in pairs if key not in self.silent]
 
 
 def figures(
     samples: Sequence[Sample],
     records: int,
-    window: tuple[float, float] | None,
+    window: Span | None,
     interval_s: float | None,
+    phases: Phases | None = None,
+    silent: Mapping[str, str] | None = None,
 ) -> WindowFigures:
-    """Every telemetry column of runs.csv for one capture."""
-    values: dict[str, float | int | None] = {"smi_records": records, "smi_samples": len(samples)}
-    by_gpu: dict[str, list[Sample]] = {}
-    for sample in samples:
-        by_gpu.setdefault(sample.reading.key, []).append(sample)
-    values["gpus"] = len(by_gpu) or None
-    caps = [
-        s.reading.values["power_cap_w"]
-        for s in samples
-        if s.reading.values["power_cap_w"] is not None
-    ]
-    values["power_cap_w"] = max(caps) if caps else None
-    reasons: set[str] = set()
-    for metric in FIGURES:
-        known = [v for s in samples if (v := s.reading.values[metric]) is not None]
-        values[f"{metric}_mean_all"] = sum(known) / len(known) if known else None
-        values[f"{metric}_max_all"] = max(known) if known else None
-        curves = [curve(group, metric) for group in by_gpu.values()]
-        values.update(_inside(metric, [c for c in curves if c], window, reasons))
-    power = [curve(group, "power_w") for group in by_gpu.values()]
-    values["energy_j_window"] = _energy(power, window)
-    values["idle_share_window"] = _idle_share(samples, window)
-    spacing = max(
-        interval_s or 0.0, _spacing(by_gpu)
-    )  # a tool slower than asked holds its own pace
-    if window is not None and spacing and _gap(by_gpu, window) > GAP_FACTOR * spacing:
-        reasons.add("telemetry_gap")
-    return WindowFigures(values, tuple(sorted(reasons)))
-
-
-def curve(samples: Sequence[Sample], metric: str) -> Points:
-    """(t, value) of one accelerator in time order; without time or value: left out."""
-    points = [
-        (s.t, v) for s in samples if s.t is not None and (v := s.reading.values[metric]) is not None
-    ]
-    return sorted(points)
-
-
-def clipped(points: Points, window: tuple[float, float]) -> Points | None:
-    """The curve inside the window with both edges interpolated; None unless samples lie on both
-    sides.
+    """Every telemetry column of runs.csv for one capture, or for those of its accelerators whose
+    samples are given; `silent` is of the whole capture (left out: of these samples).
     """
-    begin, end = window
-    if not points or points[0][0] > begin or points[-1][0] < end or end <= begin:
-        return None
-    inside = [(t, v) for t, v in points if begin < t < end]
-    return [(begin, _at(points, begin)), *inside, (end, _at(points, end))]
-
-
-def integral(points: Points) -> float:
-    """Area under the curve by trapezoids."""
-    return sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in itertools.pairwise(points))
-
-
-def _at(points: Points, t: float) -> float:
-    """The value at t by linear interpolation between the samples around it."""
-    before = max((p for p in points if p[0] <= t), key=lambda p: p[0])
-    after = min((p for p in points if p[0] >= t), key=lambda p: p[0])
-    if after[0] == before[0]:
-        return before[1]
-    return before[1] + (after[1] - before[1]) * (t - before[0]) / (after[0] - before[0])
-
-
-def _inside(
-    metric: str, curves: list[Points], window: tuple[float, float] | None, reasons: set[str]
-) -> dict[str, float | int | None]:
-    empty: dict[str, float | int | None] = {
-        f"{metric}_mean_window": None,
-        f"{metric}_max_window": None,
+    by_gpu = by_accelerator(samples)
+    found = telemetry_boards.silent(by_gpu) if silent is None else silent
+    # A tool slower than asked holds its own pace.
+    group = _Group(samples, by_gpu, window, max(interval_s or 0.0, spacing(by_gpu.values())), found)
+    group.values = {
+        "smi_records": records,
+        "smi_samples": len(samples),
+        "gpus": len(by_gpu) or None,
     }
-    if window is None or not curves:
-        return empty
-    parts = [clipped(points, window) for points in curves]
+    if window is None:
+        group.doubts.append(Doubt("telemetry_no_window"))
+    _caps(group)
+    for metric in FIGURES:
+        _levels(group, metric)
+    _energy(group)
+    _headroom(group)
+    _idle_share(group)
+    _boards(group)
+    _count(group)
+    for place, name in enumerate(PHASES):
+        _phase(group, name, phases[place] if phases is not None else None)
+    told = tuple(dict.fromkeys(group.doubts))
+    serious = {d.code for d in told if d.about in CORE and d.code in _SERIOUS}
+    return WindowFigures(group.values, tuple(sorted(serious)), told)
+
+
+_SERIOUS = ("telemetry_gap", "telemetry_does_not_cover")
+
+
+def by_accelerator(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
+    """The samples of each accelerator by its key, in the order in which they are first seen."""
+    out: dict[str, list[Sample]] = {}
+    for sample in samples:
+        out.setdefault(sample.reading.key, []).append(sample)
+    return out
+
+
+def _caps(group: _Group) -> None:
+    caps = [cap for told in group.known("power_cap_w") for cap in told]
+    group.values["power_cap_w"] = max(caps) if caps else None
+
+
+def _levels(group: _Group, metric: str) -> None:
+    """Mean and maximum of a metric, over all samples and inside the window."""
+    values, doubt = group.values, Doubt("telemetry_does_not_cover", metric)
+    known = [v for s in group.samples if (v := s.reading.values[metric]) is not None]
+    values[f"{metric}_mean_all"] = sum(known) / len(known) if known else None
+    values[f"{metric}_max_all"] = max(known) if known else None
+    values[f"{metric}_mean_window"] = values[f"{metric}_max_window"] = None
+    curves = [points for points in group.curves(metric) if points]
+    lost = len(curves) < len(group.by_gpu)
+    if metric in CORE and lost and not (metric == "power_w" and group.silent):
+        group.doubts.append(Doubt("telemetry_not_reported", metric))
+    if group.window is None or not curves:
+        return
+    if group.interval_s and max(hole(p, group.window) for p in curves) > (
+        GAP_FACTOR * group.interval_s
+    ):
+        group.doubts.append(Doubt("telemetry_gap", metric))
+    parts = [clipped(points, group.window) for points in curves]
     whole = [part for part in parts if part is not None]
     if len(whole) < len(parts):
-        reasons.add("telemetry_does_not_cover")
-        return empty
-    span = window[1] - window[0]
-    return {
-        f"{metric}_mean_window": sum(integral(part) for part in whole) / span / len(whole),
-        f"{metric}_max_window": max(v for part in whole for _, v in part),
-    }
+        group.doubts.append(doubt)
+        return
+    values[f"{metric}_mean_window"] = _mean(curves, (group.window,))
+    values[f"{metric}_max_window"] = max(v for part in whole for _, v in part)
 
 
-def _energy(curves: list[Points], window: tuple[float, float] | None) -> float | None:
-    """Joules of all accelerators; None if one of them is not known over the whole window."""
-    if window is None or not curves:
-        return None
-    parts = [clipped(points, window) for points in curves]
-    if any(part is None for part in parts):
-        return None
-    return sum(integral(part) for part in parts if part is not None)
+def _mean(curves: Sequence[Points], spans: Sequence[Span]) -> float | None:
+    """Time-weighted inside the spans, averaged over accelerators; None unless all are covered."""
+    areas = _areas(curves, spans)
+    return None if areas is None else sum(areas) / length(spans) / len(areas)
 
 
-def _idle_share(samples: Sequence[Sample], window: tuple[float, float] | None) -> float | None:
+def _areas(curves: Sequence[Points], spans: Sequence[Span]) -> list[float] | None:
+    areas = [area(points, spans) for points in curves]
+    known = [a for a in areas if a is not None]
+    return known if known and len(known) == len(areas) else None
+
+
+def _total(curves: Sequence[Points], spans: Sequence[Span]) -> float | None:
+    """Area of all curves inside the spans; None if one of them is not known over all of it."""
+    areas = _areas(curves, spans)
+    return None if areas is None else sum(areas)
+
+
+def _energy(group: _Group) -> None:
+    """Joules of all accelerators, and the share of what their caps allow in the same time."""
+    energy = _total(group.of_boards("power_w"), group.spans)
+    allowed = _total(group.of_boards("power_cap_w"), group.spans)
+    group.values["energy_j_window"] = energy
+    group.values["cap_share_window"] = None if energy is None or not allowed else energy / allowed
+
+
+def free_mib(reading: Reading) -> float | None:
+    """Device memory that is not in use."""
+    used, total = reading.values["mem_used_mib"], reading.values["mem_total_mib"]
+    return None if used is None or total is None else total - used
+
+
+def _headroom(group: _Group) -> None:
+    """The least memory that was free on any accelerator; None unless it is known of each."""
+    told = group.known(free_mib)
+    least = min(map(min, told)) if told and all(told) else None
+    group.values["mem_headroom_mib_all"] = least
+    parts = [clipped(points, span) for points in group.curves(free_mib) for span in group.spans]
+    inside = [part for part in parts if part is not None]
+    covered = bool(inside) and len(inside) == len(parts)
+    least = min(v for part in inside for _, v in part) if covered else None
+    group.values["mem_headroom_mib_window"] = least
+
+
+def _idle_share(group: _Group) -> None:
     """Share of the samples inside the window that read 0 % utilisation."""
-    if window is None:
-        return None
-    inside = [
-        v
-        for s in samples
-        if s.t is not None
-        and window[0] <= s.t <= window[1]
-        and (v := s.reading.values["util_pct"]) is not None
-    ]
-    return sum(v == 0 for v in inside) / len(inside) if inside else None
+    curves = group.curves("util_pct")
+    inside = sum(count(points, group.spans) for points in curves)
+    idle = sum(count([p for p in points if p[1] == 0], group.spans) for points in curves)
+    group.values["idle_share_window"] = idle / inside if inside else None
 
 
-def _spacing(by_gpu: dict[str, list[Sample]]) -> float:
-    """The usual time between two samples of an accelerator."""
-    steps: list[float] = []
-    for group in by_gpu.values():
-        times = sorted(s.t for s in group if s.t is not None)
-        steps.extend(b - a for a, b in itertools.pairwise(times))
-    return statistics.median(steps) if steps else 0.0
+def _boards(group: _Group) -> None:
+    """A draw that is a board's is told; where its other die is not in the group, so is that."""
+    for die, partner in group.silent.items():
+        if die in group.by_gpu and partner not in group.by_gpu:
+            group.doubts.append(Doubt("telemetry_power_on_other_die", "power_w"))
+            group.values["energy_j_window"] = group.values["cap_share_window"] = None
+        elif partner in group.by_gpu:
+            group.doubts.append(Doubt("telemetry_board_power", "power_w"))
 
 
-def _gap(by_gpu: dict[str, list[Sample]], window: tuple[float, float]) -> float:
-    """The longest time inside the window without a sample of an accelerator."""
-    longest = 0.0
-    for group in by_gpu.values():
-        times = sorted(s.t for s in group if s.t is not None)
-        marks = [window[0], *[t for t in times if window[0] < t < window[1]], window[1]]
-        longest = max([longest, *[b - a for a, b in itertools.pairwise(marks)]])
-    return longest
+def _count(group: _Group) -> None:
+    """How many readings stand behind a mean utilisation: those of the accelerator with fewest."""
+    curves = group.curves("util_pct")
+    group.values["smi_samples_gpu"] = min(map(len, group.known("util_pct")), default=None)
+    inside = min((count(points, group.spans) for points in curves), default=None)
+    group.values["smi_samples_gpu_window"] = None if group.window is None else inside
+    if group.window is not None and (inside or 0) < FEW_SAMPLES:
+        group.doubts.append(Doubt("telemetry_few_samples"))
+
+
+def _phase(group: _Group, name: str, spans: Sequence[Span] | None) -> None:
+    """Share of the window, utilisation, power and energy of one phase. Its figures need as many
+    samples as it has stretches: of a phase that comes and goes between two samples a line through
+    them says nothing.
+    """
+    values = group.values
+    empty = [f"{metric}_mean" for metric in PHASED] + ["energy_j", "time_share", "smi_samples_gpu"]
+    values.update({f"{figure}_{name}": None for figure in empty})
+    if group.window is None:
+        return
+    if spans is None:
+        group.doubts.append(Doubt("telemetry_phases_unknown", name))
+        return
+    values[f"time_share_{name}"] = length(spans) / length(group.spans)
+    if not spans:
+        return  # no such time in this run: nothing to know
+    held = {metric: [p for p in group.curves(metric) if p] for metric in PHASED}
+    fewest = {m: min((count(p, spans) for p in curves), default=0) for m, curves in held.items()}
+    values[f"smi_samples_gpu_{name}"] = fewest["util_pct"]
+    for metric, curves in held.items():
+        if fewest[metric] < len(spans):
+            group.doubts.append(Doubt("telemetry_phase_not_resolved", name))
+        else:
+            values[f"{metric}_mean_{name}"] = _mean(curves, spans)
+    if fewest["power_w"] >= len(spans) and values["energy_j_window"] is not None:
+        values[f"energy_j_{name}"] = _total(group.of_boards("power_w"), spans)

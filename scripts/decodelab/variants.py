@@ -35,6 +35,7 @@ class Variant:
     removed: list[str]
     env: dict[str, str]
     fingerprint: dict[str, list[str]] = field(default_factory=dict)
+    limits: dict[str, Any] = field(default_factory=dict)  # of its start; no part of the digest
 
     @property
     def argv(self) -> list[str]:
@@ -107,6 +108,14 @@ def cells(vary: dict[str, list[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(vary, values, strict=True)) for values in itertools.product(*vary.values())]
 
 
+def _limits(layers: list[dict[str, Any]]) -> dict[str, Any]:
+    """The last word on each limit, and on each stage's."""
+    said = [layer.get("limits") or {} for layer in layers]
+    stages = {name: s for given in said for name, s in (given.get("stages") or {}).items()}
+    merged = {name: value for given in said for name, value in given.items()}
+    return {**merged, **({"stages": stages} if stages else {})}
+
+
 def _cell_layer(cell: dict[str, Any]) -> dict[str, Any]:
     return {
         "flags": {k: v for k, v in cell.items() if k.startswith("-")},
@@ -147,6 +156,7 @@ def _build(
         removed=removed,
         env=env,
         fingerprint=server.get("fingerprint") or default_fingerprint(command, engine),
+        limits=_limits(layers),
     )
 
 

@@ -13,7 +13,7 @@ DIGEST_RECIPE = 1  # part of every digest; raise it when the meaning of a digest
 LANGUAGES = ("zh", "en")
 ENGINES = ("vllm-v0", "vllm-v1", "other")
 TRANSPORTS = ("local", "ssh")
-TELEMETRY_TOOLS = ("ixsmi", "nvidia-smi", "none")
+TELEMETRY_TOOLS = ("auto", "ixsmi", "nvidia-smi", "npu-smi", "rocm-smi", "amd-smi", "none")
 HTTP_CLIENTS = ("epoll", "httpx")
 QUESTION_KINDS = ("compare_variants", "compare_workloads", "threshold", "scaling", "level")
 VERDICTS = ("supported", "refuted", "inconclusive", "invalid", "not_possible")
@@ -82,6 +82,14 @@ def _metrics() -> dict[str, Metric]:
             table[f"{name}_{figure}"] = Metric(unit, None, "telemetry")
     table["energy_j_window"] = Metric("J", "lower", "telemetry")
     table["idle_share_window"] = Metric("share", "lower", "telemetry")
+    for phase in ("prefill", "decode"):
+        table[f"util_pct_mean_{phase}"] = Metric("%", None, "telemetry")
+        table[f"power_w_mean_{phase}"] = Metric("W", None, "telemetry")
+        table[f"energy_j_{phase}"] = Metric("J", "lower", "telemetry")
+    table["cap_share_window"] = Metric("share", None, "telemetry")
+    table["mem_headroom_mib_window"] = Metric("MiB", "higher", "telemetry")
+    table["tokens_per_joule"] = Metric("tok/J", "higher", "telemetry")
+    table["joules_per_token"] = Metric("J/tok", "lower", "telemetry")
     return table
 
 

@@ -33,6 +33,7 @@ MEASURING = TRANSPORT | {
     "host_trouble",
     "hostcheck",
     "orders",
+    "start_orders",
     "follow",
     "progress",
 }
@@ -45,7 +46,7 @@ MAY_MEASURE = MEASURING | {
     "smoke",
     "fetch_raw",
 }
-CARGO_FORMATS = {"record", "start_cause"}
+CARGO_FORMATS = {"log_lines", "record", "start_cause", "start_stages"}
 BANNED_NAMES = {"utils", "util", "helpers", "common", "misc"}
 
 

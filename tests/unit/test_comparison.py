@@ -216,6 +216,34 @@ def test_optional_stream_extras_are_a_warning(
     assert code == 0 and "run.return_token_ids differs: False, True" in out
 
 
+@pytest.mark.parametrize("where", ["index", "raw"])
+def test_starts_of_two_drivers_are_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], where: str
+) -> None:
+    """Without a plan nobody knows whether that was the question."""
+    sides = []
+    for name, driver in (("a", "3.2.3"), ("b", "4.0.0")):
+        folder = tmp_path / name / "run" / "attempt"
+        folder.mkdir(parents=True)
+        sides.append(write(folder, "run.json", FAST))
+        smi = {"table": f"IX-ML: 3.2.3   Driver Version: {driver}  |"}
+        start = {"identity": {"machine": {"smi": smi}}}
+        entry = {"start_id": name, "status": "done", "reasons": []}
+        if where == "index":
+            index = {
+                "runs": {"r": {**entry, "file": "run.json"}},
+                "starts": [{"start_id": name, "start_json": start}],
+            }
+            (folder / "decode_runs.json").write_text(json.dumps(index))
+        else:
+            (folder / "DONE.json").write_text(json.dumps(entry))
+            (tmp_path / name / f"start-{name}").mkdir()
+            (tmp_path / name / f"start-{name}" / "start.json").write_text(json.dumps(start))
+    code, out, err = called(capsys, *sides)
+    assert (code, err) == (0, "")
+    assert "not one identity: driver differs: 3.2.3, 4.0.0" in out
+
+
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "{}", '{"schema": "decodelab.run/1", "source": "measured"}']
 )

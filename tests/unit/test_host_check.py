@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from cargo import engine_look, host_check, procs
+from cargo import engine_look, host_check, procs, smi_choice, smi_tools
 from cargo.host_check import HostCheck, Look, Row
 from cargo.queue_store import Store
 
@@ -168,11 +168,11 @@ def test_the_setup_makes_the_world_of_what_follows(tmp_path: Path, package: Path
     setup.write_text(f"export PYTHONPATH={shlex.quote(str(package))} MY_TOKEN=abc\nunset HOME\n")
     smi = script(tmp_path / "smi", 'echo "at $PYTHONPATH"\n')
     server = {"argv0": sys.executable, "env": {}, "modules": ["torch"]}
-    telemetry = {"tool": "ixsmi", "argv": [str(smi)], "env": {}}
+    telemetry = {"tool": "ixsmi", "argv": [str(smi), "-q"], "env": {}}
     found = rows(tmp_path, setup=str(setup), server=server, telemetry=telemetry)
     assert found["setup"]["found"] == f"{setup} sets MY_TOKEN, PYTHONPATH; unsets HOME"
     assert found["import torch"]["state"] == "ok"
-    assert f"at {package}" in found["telemetry"]["found"]
+    assert found["telemetry"]["out"] == f"at {package}\n"
     setup.write_text("echo no driver >&2; exit 4\n")
     found = rows(tmp_path, setup=str(setup), server=server, telemetry=telemetry)
     assert "no driver" in found["setup"]["found"] and found["setup"]["state"] == "fail"
@@ -182,21 +182,40 @@ def test_the_setup_makes_the_world_of_what_follows(tmp_path: Path, package: Path
 
 
 def test_telemetry_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def look(text: str, *words: str) -> dict[str, Any]:
-        smi = script(tmp_path / "smi", text)
-        argv = [str(smi), *words]
-        return rows(tmp_path, telemetry={"tool": "ixsmi", "argv": argv, "env": {}})["telemetry"]
+    def look(text: str, *words: str, interval_s: float = 60.0) -> dict[str, Any]:
+        argv = [str(script(tmp_path / "smi", text)), *words]
+        asked = {"tool": "ixsmi", "argv": argv, "env": {}, "interval_s": interval_s}
+        return rows(tmp_path, telemetry=asked)["telemetry"]
 
-    helps = """case "$*" in *--help-query-gpu*) printf '"power.draw"\\n"index"\\n';; *) echo IX-SMI 4;; esac"""
-    assert look(helps, "--query-gpu=index")["found"].endswith("smi: IX-SMI 4; 2 query fields")
-    plain = look("echo plain; [ $# = 0 ]")
-    assert plain["found"].endswith("smi: plain") and plain["out"] == "plain\n"
+    table = "echo '| IX-ML: 4 |'; echo '| N/A 37C P0 40W / 150W | 68MiB / 32768MiB |'"
+    found = look(table)
+    assert found["state"] == "ok" and f"{tmp_path}/smi, table; a call takes 0." in found["found"]
+    assert found["out"].startswith("| IX-ML: 4 |") and found["tool"] == "ixsmi"
+    assert found["form"] == "table" and found["fields"] == []
+    asked = look("echo plain", "--query-gpu=index")
+    assert asked["state"] == "ok" and asked["out"] == "plain\n"
+    csv = look('case "$1" in --query*) echo 0,1,2,3,4,5,6,7,8,9,10,11,12;; *) ' + table + ";; esac")
+    assert "csv with 13 query fields" in csv["found"] and csv["fields"][0] == "index"
+    slow = look("sleep 0.1;" + table, interval_s=0.05)
+    assert slow["state"] == "warn" and "s between samples, not 0.05 s" in slow["found"]
     assert "exit code 9: no device" in look("echo no device >&2; exit 9")["found"]
-    assert look("exit 0")["state"] == "warn"
-    monkeypatch.setattr(engine_look, "TOOL_S", 0.5)
+    assert "shows no accelerator" in look("exit 0")["found"]
+    monkeypatch.setattr(smi_choice, "CALL_S", 0.5)
     assert "no answer within 0.5 s" in look("sleep 60")["found"]
     missing = rows(tmp_path, telemetry={"tool": "ixsmi", "argv": ["no-such-smi"], "env": {}})
     assert missing["telemetry"]["found"] == "no-such-smi: not found"
+    assert missing["telemetry"]["state"] == "fail"
+
+
+def test_telemetry_of_whatever_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host without accelerators is no fault; a driver that does not answer is told."""
+    monkeypatch.setattr(smi_tools, "TOOLS", (smi_tools.BY_NAME["amd-smi"]._replace(ways=()),))
+    auto = {"tool": "auto", "argv": ["auto"], "env": {}}
+    found = rows(tmp_path, telemetry=auto)["telemetry"]
+    assert found["state"] == "ok" and found["found"] == "no SMI tool is here (amd-smi)"
+    smi = script(tmp_path / "smi", "echo no driver >&2; exit 9")
+    found = rows(tmp_path, telemetry={**auto, "argv": [str(smi)]})["telemetry"]
+    assert found["state"] == "warn" and "exit code 9: no driver" in found["found"]
 
 
 def test_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,11 @@
-"""The agent's load client: how long it may take for its record, and the words it is called with."""
+"""What works beside the server in a run: the load client (how long it may take for its record, and
+the words it is called with), and the SMI sampler.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -108,6 +112,83 @@ def test_a_stop_does_not_wait_for_the_record(short_grace: None, tmp_path: Path) 
 )
 def test_the_time_is_that_of_the_tokens(run: dict[str, Any], seconds: float) -> None:
     assert decoding_s(run) == pytest.approx(seconds)
+
+
+# -- the sampler -------------------------------------------------------------------------------
+
+
+class Sampled:
+    """The sampler of one run, with a tool that is a line of shell."""
+
+    def __init__(self, folder: Path, tool: str, number: int = 1) -> None:
+        made: Any = RunOnce.__new__(RunOnce)
+        made.launch_dir = str(folder)
+        made.folder = made.scratch = str(folder / str(number))
+        os.mkdir(made.folder)
+        argv = ["/bin/sh", "-c", tool, "smi", "-q"]
+        made.order = {"telemetry": {"tool": "ixsmi", "argv": argv, "interval_s": 600.0}}
+        made.run, made.sampler = {"telemetry": True}, None
+        made.watch = SimpleNamespace(pause=time.sleep)
+        env = SimpleNamespace(sampler=lambda: dict(os.environ))
+        made.server = SimpleNamespace(
+            env=env, base_url="", start_id="s1", record={"source": "simulated"}
+        )
+        self.made: RunOnce = made
+
+    def carry_out(self) -> tuple[float, float]:
+        """When the requests of the run would begin and end."""
+        self.made._start_sampler()
+        begin = time.monotonic()
+        time.sleep(0.05)
+        end = time.monotonic()
+        self.made._end_sampler()
+        assert self.made.sampler is None
+        return begin, end
+
+    def capture(self) -> tuple[dict[str, Any], list[Any]]:
+        text = Path(self.made.folder, "capture.jsonl").read_text()
+        head, *records = [json.loads(line) for line in text.splitlines()]
+        return head, records
+
+
+def test_a_sample_lies_on_each_side_of_the_run_however_long_the_interval(tmp_path: Path) -> None:
+    sampled = Sampled(tmp_path, "echo x")
+    begin, end = sampled.carry_out()
+    head, records = sampled.capture()
+    assert head["interval_s"] == 600.0 and len(records) == 2
+    assert records[0]["m1"] <= begin and end <= records[1]["m0"]
+
+
+def test_a_tool_that_leaves_a_daemon_with_its_pipes_costs_nothing(tmp_path: Path) -> None:
+    sampled = Sampled(tmp_path, f"sleep 300 & echo $! >>{tmp_path}/daemons; echo x")
+    begin = time.monotonic()
+    sampled.carry_out()
+    assert time.monotonic() - begin < 10, "each call waited for the daemon"
+    records = sampled.capture()[1]
+    assert [record["out"] for record in records] == ["x\n", "x\n"]
+    for pid in (tmp_path / "daemons").read_text().split():
+        stat = Path("/proc", pid, "stat")
+        assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] in "ZX"
+
+
+def test_how_the_tool_is_called_is_found_out_once_for_all_runs_of_a_start(tmp_path: Path) -> None:
+    tool = f"echo x >>{tmp_path}/calls; echo x"
+    calls = []
+    for number in (1, 2):
+        sampled = Sampled(tmp_path, tool, number)
+        sampled.carry_out()
+        calls.append(len((tmp_path / "calls").read_text().split()))
+    assert calls[1] - calls[0] == 2 < calls[0]
+    assert sampled.capture()[0]["tool"] == "ixsmi"
+
+
+def test_a_tool_that_is_missing_or_none_is_no_trouble(tmp_path: Path) -> None:
+    for number, name in enumerate(("ixsmi", "auto", "none")):
+        (tmp_path / name).mkdir()
+        sampled = Sampled(tmp_path / name, "", number)
+        sampled.made.order["telemetry"].update(tool=name, argv=["no-such-smi"])
+        sampled.carry_out()
+    assert not Path(sampled.made.folder, "capture.jsonl").exists()
 
 
 # -- the command line --------------------------------------------------------------------------

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from cargo.smi_choice import Chooser
+from decodelab import telemetry
 from sim import ixsmi
 
 
@@ -123,6 +125,19 @@ def test_where_the_state_is(monkeypatch):
         check=True,
     )
     assert out.stdout == "/x/y\n"
+
+
+def test_the_sampler_reads_it_as_csv_with_power(state):
+    """As it would the real tool of CoreX 3.2."""
+    command = [sys.executable, "-S", "-E", ixsmi.__file__, f"--state={state}"]
+    chooser = Chooser("ixsmi", command, dict(os.environ), 60.0)
+    choice = chooser.choose()
+    assert (choice.tool, choice.form, choice.tried) == ("ixsmi", "csv", [])
+    assert {"index", "uuid", "utilization.gpu", "memory.used", "power.draw"} <= set(choice.fields)
+    readings = telemetry.read_text(chooser.last.text, "ixsmi", fields=choice.fields).readings
+    assert [r.gpu for r in readings] == [0, 1, 2, 3] and len({r.uuid for r in readings}) == 4
+    for reading in readings:
+        assert None not in reading.values.values(), "every metric is there"
 
 
 def test_it_imports_next_to_nothing():

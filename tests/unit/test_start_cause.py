@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cargo import start_cause
+from cargo import log_lines, start_cause, start_rules
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "explain_start.py"
 TB = 'Traceback (most recent call last):\n  File "/opt/vllm/engine.py", line 5, in f\n'
@@ -69,6 +69,8 @@ CASES = [
     ("stopped", BOOT + "INFO 07-01 10:00:01 launcher.py:57] Received signal SIGTERM\n", "stopped", "Received", 2),
     ("warning like a cause", "WARNING 07-01 10:00:00 _custom_ops.py:14] Failed to import from vllm._C with ImportError('libcudart.so.12: cannot open shared object file')\nImportError: libcuda.so.1: cannot open shared object file: No such file\n", "missing_library", "ImportError: libcuda.so", 2),
     ("worker before api", "(APIServer pid=1) RuntimeError: something odd\n" + WORKER + "RuntimeError: CUDA error: invalid device ordinal\n", "bad_parallel_size", "RuntimeError: CUDA", 2),
+    ("engine's unknown before api's known", CORE + "RuntimeError: flux capacitor\n(APIServer pid=1) OSError: [Errno 98] Address already in use\n", "unknown", "RuntimeError: flux", 1),
+    ("api's known before engine's unknown", "(APIServer pid=1) OSError: [Errno 98] Address already in use\n" + CORE + "RuntimeError: flux capacitor\n", "port_in_use", "OSError", 1),
     ("secondary", "EOFError\nBrokenPipeError: [Errno 32] Broken pipe\n" + CORE + "ValueError: No available memory for the cache blocks.\n", "kv_cache_no_room", "ValueError", 3),
     ("message on the next line", "RuntimeError:\n        An attempt has been made to start a new process before the\n        current process\n", "python_environment", "An attempt", 2),
     ("quantization", "ValueError: Quantization method specified in the model config (fp8) does not match the quantization method specified\n", "bad_argument", "ValueError", 1),
@@ -88,7 +90,7 @@ def test_cause(log: str, name: str, root: str, line: int) -> None:
     assert found["class"] == name
     assert found["root_cause"].startswith(root)
     assert found["line"] == line
-    assert found["side"] == start_cause.CLASSES[name][0]
+    assert found["side"] == start_rules.CLASSES[name].side
     assert found["hint"]["en"] and found["hint"]["zh"]
 
 
@@ -164,10 +166,61 @@ def test_stage_is_the_last_one_reached_before_the_cause() -> None:
     assert start_cause.explain(log)["stage"] == "weights"
 
 
+STAGES = [
+    # a traceback says where it stood, also where the log's own lines are lost
+    (V0 + '  File "/v/worker.py", line 5, in init_device\n' + V0 + "RuntimeError: x\n", "engine_init"),
+    (WORKER + '  File "/v/gpu_worker.py", line 5, in load_model\n' + WORKER + "RuntimeError: x\n", "weights"),
+    (CORE + '  File "/v/core.py", line 5, in _initialize_kv_caches\n' + CORE + "ValueError: No available memory for the cache blocks.\n", "kv_cache"),
+    # a slower rank takes nothing back
+    ("INFO 07-01 10:00:02 m.py:1] Loading model weights took 1 GB\nINFO 07-01 10:00:02 m.py:1] Starting to load model /m...\nRuntimeError: x\n", "kv_cache"),
+    # a supervisor began again
+    ("INFO 07-01 10:00:02 m.py:1] # GPU blocks: 7\n" + BOOT + "INFO 07-01 10:00:09 m.py:1] Starting to load model /m...\n", "weights"),
+    ("vllm: error: unrecognized arguments: --x\n", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("log", "stage"), STAGES, ids=range(len(STAGES)))
+def test_stage(log: str, stage: str | None) -> None:
+    assert start_cause.explain(log)["stage"] == stage
+
+
+def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [(name, cause, start_cause.explain(log)) for name, log, cause, _root, _line in CASES]
+    right = sum(got["class"] == cause for _, cause, got in rows)
+    with capsys.disabled():
+        print(f"\nstart causes: {right} of {len(rows)} logs right")
+        for name, cause, got in rows:
+            mark = "ok " if got["class"] == cause else "BAD"
+            print(f"  {mark} {name:28} {cause:34} {got['class']}")
+    assert right == len(rows)
+
+
+@pytest.mark.parametrize(("name", "whole"), start_rules.BEGINNINGS)
+def test_a_message_that_was_cut_is_still_known(name: str, whole: str) -> None:
+    head = BOOT + "vllm: error: " if name == "bad_argument" else BOOT + CORE + "ValueError: "
+    others = [text for other, text in start_rules.BEGINNINGS if other != name]
+    for end in range(12, len(whole) + 1):
+        found = start_cause.explain(head + whole[:end])
+        shared = any(text.startswith(whole[:end].rstrip()) for text in others)
+        assert found["class"] in ({name, "unknown"} if shared else {name})
+        assert found["line"] == 2 and found["root_cause"].endswith(whole[:end].strip())
+
+
+def test_cut_after_every_byte() -> None:
+    for _name, log, _cause, _root, _line in CASES[::4]:
+        raw = log.encode()
+        for end in range(len(raw)):
+            text = raw[:end].decode("utf-8", errors="replace")
+            found = start_cause.explain(text)
+            if found["root_cause"] is not None:
+                plain = log_lines.plain(text.split("\n")[found["line"] - 1])
+                assert found["root_cause"] in plain
+
+
 def test_every_class_has_a_rule_or_is_decided_without_one() -> None:
-    ruled = {name for name, _ in start_cause.RULES}
-    assert ruled | {"unknown", "none"} == set(start_cause.CLASSES)
-    for name, (side, en, zh) in start_cause.CLASSES.items():
+    ruled = {name for name, _ in start_rules.RULES}
+    assert ruled | {"unknown", "none"} == set(start_rules.CLASSES)
+    for name, (side, en, zh) in start_rules.CLASSES.items():
         assert side in ("config", "host", "none"), name
         assert en.endswith(".") and zh.endswith("。")
 
@@ -189,8 +242,8 @@ PIECES = [c[1] for c in CASES] + [
 def test_fuzz_never_crashes_and_never_invents(parts: list[str], cut: int, noise: str) -> None:
     text = ("".join(parts) + noise)[:cut]
     found = start_cause.explain(text)
-    assert found["class"] in start_cause.CLASSES
-    plain = [start_cause._ANSI.sub("", line) for line in text.split("\n")]
+    assert found["class"] in start_rules.CLASSES
+    plain = [log_lines.plain(line) for line in text.split("\n")]
     if found["root_cause"] is not None:
         assert found["root_cause"] in plain[found["line"] - 1]
 

@@ -2,7 +2,7 @@
 Turns named run files into tables.
 
 Reads:  results/<study>/runs/
-Writes: results/<study>/tables/{requests,runs,telemetry,starts}.csv
+Writes: results/<study>/tables/{requests,runs,telemetry,gpus,starts}.csv
 """
 
 

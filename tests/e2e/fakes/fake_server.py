@@ -27,6 +27,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--token-s", type=float, default=0.005, help="time per token")
     parser.add_argument("--die-at-start", help="text to print, then exit")
     parser.add_argument("--exit-code", type=int, default=1)
+    parser.add_argument("--say", action="append", default=[], help="a line of the log, first")
     parser.add_argument("--hang", action="store_true", help="never listen, say nothing more")
     parser.add_argument("--ignore-term", action="store_true")
     parser.add_argument("--children", type=int, default=0, help="in own sessions, unmarked, deaf")
@@ -175,6 +176,8 @@ def main() -> int:
     print("INFO 11-29 16:44:19 api_server.py:100] vLLM API server version 0.0.1", flush=True)
     for name, value in os.environ.items() if args.print_env else []:
         print(f"{name}={value}", repr(value), json.dumps(value), flush=True)
+    for line in args.say:
+        print(line, flush=True)
     for _ in range(args.children):
         deaf_child(args.tag)
     time.sleep(args.start_s)
