@@ -113,3 +113,4 @@ def test_one_that_cannot_be_killed_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     done = shell("echo $$; sleep 2", deadline_s=0.2)
     assert done.stuck and done.trouble == "no answer within 0.2 s, not killable"
     os.kill(int(done.out), signal.SIGKILL)
+    os.waitpid(int(done.out), 0)
