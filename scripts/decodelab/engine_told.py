@@ -91,6 +91,9 @@ IGNORED = (
         r"(?:(?:is|are|will be|was) (?:being )?(?:silently )?ignored|has no effect)"
     ),
 )
+# Words of which every line that is read holds one: a log may hold a million requests.
+_HINTS = ("llm engine", "args: ", "chunked prefill", "prefix caching", "eager", "graph", "max model len",
+          "back to v0", "multi-step", "environment variable", "cannot use", "ignor", "no effect")  # fmt: skip
 
 
 class Said(NamedTuple):
@@ -132,9 +135,10 @@ def read(log: str | None, start: Mapping[str, Any]) -> Told:
 
 
 def _lines(text: str) -> list[str]:
-    """Whole lines; the last one is cut short unless its newline is there."""
-    pieces = [line.text for line in logical_lines(text)]
-    return pieces if text.endswith("\n") else pieces[:-1]
+    """Whole lines that may tell something; one without its newline at the end is cut short."""
+    whole = text.split("\n")[:-1]
+    telling = (raw for raw in whole if any(hint in raw.lower() for hint in _HINTS))
+    return [line.text for raw in telling for line in logical_lines(raw)]
 
 
 def _take(told: Told, line: str) -> None:

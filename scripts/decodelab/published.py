@@ -148,16 +148,19 @@ def _capture_document(source: Path) -> dict[str, Any]:
     header: dict[str, Any] = {}
     records = []
     torn = 0
-    for number, line in enumerate(source.read_text(encoding="utf-8").splitlines()):
-        try:
-            value = json.loads(line)
-        except ValueError:
-            torn += 1
-            continue
-        if number == 0:
-            header = value
-        else:
-            records.append(value)
+    with source.open(
+        encoding="utf-8", newline="\n"
+    ) as lines:  # raw text may hold other ends of line
+        for number, line in enumerate(lines):
+            try:
+                value = json.loads(line)
+            except ValueError:
+                torn += 1
+                continue
+            if number == 0:
+                header = value
+            else:
+                records.append(value)
     return {**header, "torn_lines": torn, "records": records}
 
 

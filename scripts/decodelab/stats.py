@@ -108,10 +108,10 @@ def start_row(entry: Mapping[str, Any], log: str | None, source: str | None) -> 
         "hint_zh": hint.get("zh"),
         "ready_s": ready if ready is not None else seen.ready_s,
         "backend": seen.backend,
-        "ignored": ";".join(dict.fromkeys([*seen.ignored, *told.ignored])) or None,
+        "ignored": ";".join(told.ignored) or None,
         "effective": told.as_json(),
         "identity": start_identity.as_json(facts),
-        "degraded": degradation.cell(seen.degraded),
+        "degraded": degradation.cell(degradation.degradations(log or "")),
         "version": seen.version
         or (version.get("version") if isinstance(version, Mapping) else None),
         "setup": _setup(facts.get("setup")),
