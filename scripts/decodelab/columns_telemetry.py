@@ -58,7 +58,7 @@ FIGURES = {
     "mem_headroom_mib_all": Column("MiB", "least total - used of any accelerator, all samples"),
     "mem_headroom_mib_window": Column("MiB", "the same inside the run's window"),
     "idle_share_window": Column(
-        "share", "samples inside the run's window that read 0 % utilisation"
+        "share", "time of the run's window whose nearest sample reads 0 % utilisation"
     ),
     "tokens_per_joule": Column("tok/J", "completion_tokens / energy_j_window"),
     "joules_per_token": Column("J/tok", "energy_j_window / completion_tokens"),

@@ -83,6 +83,19 @@ def hole(points: Points, span: Span) -> float:
     return max(b - a for a, b in itertools.pairwise(marks))
 
 
+def time_of(points: Points, span: Span, wanted: Callable[[float], bool]) -> float | None:
+    """Seconds of the span in which the nearest sample is wanted; None unless samples lie on both
+    sides. For what a line between two samples cannot tell, such as whether it stood still.
+    """
+    begin, end = span
+    if clipped(points, span) is None:
+        return None
+    times = [t for t, _ in points]
+    borders = [begin, *((a + b) / 2 for a, b in itertools.pairwise(times)), end]
+    cells = zip(points, itertools.pairwise(min(max(t, begin), end) for t in borders), strict=True)
+    return sum(b - a for (_, value), (a, b) in cells if wanted(value))
+
+
 def spacing(groups: Iterable[Sequence[Sample]]) -> float:
     """The usual time between two samples of an accelerator."""
     steps: list[float] = []

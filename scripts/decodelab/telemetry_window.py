@@ -31,6 +31,7 @@ from decodelab.telemetry_curve import (
     length,
     of,
     spacing,
+    time_of,
 )
 from decodelab.telemetry_phases import Phases
 
@@ -221,11 +222,15 @@ def _headroom(group: _Group) -> None:
 
 
 def _idle_share(group: _Group) -> None:
-    """Share of the samples inside the window that read 0 % utilisation."""
-    curves = group.curves("util_pct")
-    inside = sum(count(points, group.spans) for points in curves)
-    idle = sum(count([p for p in points if p[1] == 0], group.spans) for points in curves)
-    group.values["idle_share_window"] = idle / inside if inside else None
+    """Share of the window's time at 0 % utilisation, over all accelerators; None unless it is known
+    of each that tells its utilisation.
+    """
+    told = [points for points in group.curves("util_pct") if points]
+    idle = [time_of(points, span, lambda v: v == 0) for points in told for span in group.spans]
+    known = [seconds for seconds in idle if seconds is not None]
+    whole = bool(known) and len(known) == len(idle)
+    share = sum(known) / len(known) / length(group.spans) if whole else None
+    group.values["idle_share_window"] = share
 
 
 def _boards(group: _Group) -> None:

@@ -60,7 +60,17 @@ def test_a_stall_inside_the_window_is_not_trimmed_away() -> None:
     found = figures([sample(float(t), util_pct=v) for t, v in enumerate(values)]).values
     # 1 s full, half a second's worth down and up again (two slopes), 2 s idle, 5 s full
     assert found["util_pct_mean_window"] == pytest.approx((80 + 40 + 0 + 0 + 40 + 5 * 80) / 10)
-    assert found["idle_share_window"] == pytest.approx(3 / 11)
+    assert found["idle_share_window"] == pytest.approx(3 / 10)  # 1.5 s to 4.5 s
+
+
+def test_the_time_at_rest_is_no_count_of_samples() -> None:
+    """A tool that is slow while it is busy gives few readings of much time."""
+    busy = [(-1.0, 90.0), (3.0, 90.0), (7.0, 90.0)]
+    rest = [(8.0, 0.0), (8.5, 0.0), (9.0, 0.0), (9.5, 0.0), (10.0, 0.0)]
+    found = figures([sample(t, util_pct=v) for t, v in busy + rest]).values
+    assert found["idle_share_window"] == pytest.approx((10 - 7.5) / 10)
+    cut = figures([sample(t, util_pct=v) for t, v in busy + rest[:-1]]).values
+    assert cut["idle_share_window"] is None  # nothing is extrapolated
 
 
 def test_derived_figures_by_hand() -> None:
