@@ -50,12 +50,13 @@ def build(plan: Mapping[str, Any], folder: Path, root: Path) -> dict[str, list[s
     index = records.load_index(folder)
     source = plan.get("source")
     starts = [stats.start_row(entry, _log(folder, entry), source) for entry in index["starts"]]
+    facts = {entry.get("start_id"): entry.get("start_json") for entry in index["starts"]}
     tables: dict[str, list[stats.Row]] = {name: [] for name in COLUMNS}
     for run in records.load_runs(plan, folder, index):
         degradation.spoil(run, plan, starts)
         raw = run.entry.get("raw")
         server = server_metrics.deltas(root / raw) if raw else None
-        declared = telemetry_gpus.declared(plan, run.planned)
+        declared = telemetry_gpus.declared(plan, run.planned, facts.get(run.entry.get("start_id")))
         tables["requests"].extend(stats.request_rows(run))
         tables["runs"].append(stats.run_row(run, plan.get("targets") or {}, server, declared))
         tables["telemetry"].extend(telemetry_rows.sample_rows(run))

@@ -225,7 +225,7 @@ COLUMNS: dict[str, dict[str, Column]] = {
         "run": _IDENTITY["run"],
         "t_s": Column("s", "middle of the SMI call, from the first t0; empty: clocks unrelated"),
         "gpu": Column("", "index as printed; it may shift when a card is lost"),
-        "uuid": Column("", "UUID, else the bus id: the accelerator's key"),
+        "uuid": Column("", "the accelerator's key: UUID, else bus id, else index"),
         **{name: Column(*telemetry.METRICS[name]) for name in telemetry.METRICS},
         "record": Column("", "0-based number of the SMI call in the capture"),
     },

@@ -53,11 +53,16 @@ class InUse:
     by: str
 
 
-def declared(plan: Mapping[str, Any], run: Mapping[str, Any]) -> Declared:
-    """Of the variant and the host of a planned run."""
+def declared(
+    plan: Mapping[str, Any], run: Mapping[str, Any], start: Mapping[str, Any] | None = None
+) -> Declared:
+    """Of the variant and the host of a planned run; `start`: the start.json of its server, which
+    has the list that the device check chose (`devices: any`).
+    """
     variant = (plan.get("variants") or {}).get(run["variant"]) or {}
     host = (plan.get("hosts") or {}).get(variant.get("host")) or {}
-    env = {**(host.get("env") or {}), **(variant.get("env") or {})}
+    chosen = ((start or {}).get("device_check") or {}).get("env") or {}
+    env = {**(host.get("env") or {}), **(variant.get("env") or {}), **chosen}
     lists = {str(env[name]) for name in VISIBLE if env.get(name)} - {"all"}
     listed = lists.pop() if len(lists) == 1 else ""
     visible = tuple(entry.strip() for entry in listed.split(",") if entry.strip())

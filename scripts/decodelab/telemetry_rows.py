@@ -41,7 +41,7 @@ def sample_rows(run: records.Run) -> Iterator[Row]:
             "run": run.planned["name"],
             "t_s": None if origin is None or sample.t is None else sample.t - origin,
             "gpu": reading.gpu,
-            "uuid": reading.uuid or reading.bus,
+            "uuid": reading.key,
             **reading.values,
             "record": sample.record,
         }

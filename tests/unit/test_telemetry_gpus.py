@@ -122,6 +122,13 @@ def test_what_the_plan_declares(told: dict[str, Any], wanted: Declared) -> None:
     assert telemetry_gpus.declared(told, {"variant": "v"}) == wanted
 
 
+def test_the_devices_that_the_check_chose_are_those_in_use() -> None:
+    start = {"device_check": {"env": {"CUDA_VISIBLE_DEVICES": "1,3"}}}
+    told = plan({"-tp": 2}, devices="any")
+    assert telemetry_gpus.declared(told, {"variant": "v"}, start).visible == ("1", "3")
+    assert telemetry_gpus.declared(told, {"variant": "v"}, {"device_check": None}).visible == ()
+
+
 # rows ---------------------------------------------------------------------------------------------
 
 
