@@ -36,19 +36,45 @@ def check_order(order: Any) -> None:
         raise StoreError("launch %s: server.argv must be a list of strings" % order["launch"])
     limits = order.get("limits")
     wanted = ("start_s", "silence_s", "probe_s", "stop_grace_s", "life_s")
-    if not isinstance(limits, dict) or not all(
-        isinstance(limits.get(name), (int, float)) for name in wanted
-    ):
+    if not isinstance(limits, dict) or not all(_is_number(limits.get(name)) for name in wanted):
         names = ", ".join(wanted)
         raise StoreError("launch %s: limits needs numbers %s" % (order["launch"], names))
+    stages = limits.get("stages", {})
+    if not isinstance(stages, dict) or not all(map(_is_number, stages.values())):
+        raise StoreError("launch %s: limits.stages must be numbers by stage" % order["launch"])
     runs = order.get("runs")
     if not isinstance(runs, list):
         raise StoreError("launch %s: runs must be a list" % order["launch"])
     for run in runs:
         if not isinstance(run, dict) or not DIGEST.match(str(run.get("digest"))):
             raise StoreError("launch %s: a run's digest must be 16 hex digits" % order["launch"])
+    _check_devices(order)
     _check_surroundings(order)
     _check_client(order)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _check_devices(order: Dict[str, Any]) -> None:
+    told = order.get("device_check")
+    if told is None:
+        return
+    devices = told.get("devices") if isinstance(told, dict) else ()
+    whole = (
+        isinstance(told, dict)
+        and told.get("mode") in ("auto", "on", "off")
+        and (
+            devices is None or (isinstance(devices, list) and all(type(d) is int for d in devices))
+        )
+        and type(told.get("need")) is int
+        and isinstance(told.get("choose"), bool)
+        and _is_number(told.get("deadline_s"))
+    )
+    if not whole:
+        text = "launch %s: device_check needs mode, devices, need, choose and deadline_s, found %r"
+        raise StoreError(text % (order["launch"], told))
 
 
 def _check_surroundings(order: Dict[str, Any]) -> None:

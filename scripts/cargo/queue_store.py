@@ -6,7 +6,7 @@ made under queue.lock, so that `submit`, `stop` and the agent's decision to exit
 <workdir>/ queue.lock · queue/<seq6>-<launch16>.json · agent.json · agent.log · stop · halted.json
            stopped.json (calls that were stopped by hand) · host.lock · done/<launch16>/...
            live/<start_id>.json (what runs now) · cwd/<start_id>/ · secrets/<owner16>.json
-           reserve (room for the last words on a full disk)
+           reserve (room for the last words on a full disk) · hanging_checks.json (of devices)
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from typing import Any, Callable, Dict, List, Optional
 from cargo import ports, procs, reasons, room, server_http, start_cause, start_stages, whole
 from cargo.event_log import EventLog
 from cargo.keeper_link import SHORT_GRACE_S, KeeperLink, StopReport
+from cargo.log_tail import LogReader
 from cargo.queue_store import Store
 from cargo.server_env import LaunchEnv
 from cargo.watch import Watch
@@ -50,36 +51,6 @@ def word_after(argv: List[str], flag: str) -> Optional[str]:
         elif word.startswith(flag + "="):
             found = word[len(flag) + 1 :]
     return found
-
-
-class LogReader:
-    """New lines of a growing log; remembers when it last grew, and what stands after the last line's
-    end (a progress bar).
-    """
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.offset = 0
-        self.grown_at = time.monotonic()
-        self._rest = b""
-
-    def rest(self) -> str:
-        return self._rest.decode("utf-8", "replace")
-
-    def lines(self) -> List[str]:
-        try:
-            with open(self.path, "rb") as f:
-                f.seek(self.offset)
-                chunk = f.read(1 << 18)
-        except OSError:
-            return []
-        if not chunk:
-            return []
-        self.offset += len(chunk)
-        self.grown_at = time.monotonic()
-        *whole_lines, self._rest = (self._rest + chunk).split(b"\n")
-        self._rest = self._rest[-65536:]
-        return [line.decode("utf-8", "replace") for line in whole_lines]
 
 
 class ServerStart:

@@ -22,9 +22,10 @@ from cargo import client_floor, identity, keeper, keeper_link, ports, procs, ser
 from cargo.client_floor import ClientFloor
 from cargo.event_log import EventLog
 from cargo.host_lock import HostLock
+from cargo.log_tail import LogReader
 from cargo.queue_store import Store
 from cargo.server_env import LaunchEnv
-from cargo.server_start import LogReader, word_after
+from cargo.server_start import word_after
 from cargo.watch import Signals, StopNow, Watch
 
 

@@ -166,6 +166,8 @@ def test_the_agent_is_known_by_start_time_and_boot(store: Store) -> None:
         ({"server": {"digest": "/"}}, "server.digest"),
         ({"server": {"digest": "0" * 16, "argv": "python -m x"}}, "list of strings"),
         ({"limits": {"start_s": 1}}, "silence_s"),
+        ({"limits": {**order(1)["limits"], "stages": {"weights": "1 h"}}}, "limits.stages"),
+        ({"device_check": {"mode": "on", "devices": ["0"]}}, "device_check needs mode"),
         ({"runs": {}}, "runs must be a list"),
         ({"runs": [{"digest": ".."}]}, "16 hex digits"),
     ],
