@@ -3,8 +3,9 @@
 In:  the tool's name ("auto": any that is here), the words of its call as the config has them, an
 environment, the interval that is wanted in seconds. Out: a Choice: the whole call, its query fields,
 what it adds to LD_LIBRARY_PATH, what it cost and so the interval that it can hold, and in words what
-was tried in vain. CSV where it gives power, else XML, else the table; XML before CSV where two dies
-share a board, since only that tells the die's power from the board's.
+was tried in vain and why this form and interval were chosen. CSV where it gives power, else XML, else
+the table; XML before CSV where two dies share a board, since only that tells the die's power from the
+board's. All of it has a budget: what may still be chosen keeps its share of it.
 """
 
 from __future__ import annotations
@@ -12,22 +13,20 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from contextlib import closing
-from itertools import islice
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from cargo import smi_call, smi_loop, smi_tools
 from cargo.smi_call import Call
+from cargo.smi_query import Query
 from cargo.smi_tools import Form, Tool, Way
 
 CALL_S = 10.0
 BUDGET_S = 60.0  # for all of it; what was not tried by then is told
+OPTIONAL_S = 30.0  # from the begin on; then nothing is asked for that a capture can do without
+RESERVE_CALLS = 4  # kept while the CSV is tried: XML, which may take twice as long, table, cost
 COST_CALLS = 3
+COST_S = 2.0  # a call that takes so long is measured once
 SHARE = 3.0  # the interval is at least so many times what a call takes
-_REFUSED = re.compile(
-    r"not a valid|invalid|unrecogni[sz]ed|unknown (?:field|option|argument)", re.I
-)
-_NUMBER = re.compile(r"\d+(?:\.\d+)?(?:\s*W)?$")
 
 
 class Stopped(Exception):
@@ -58,7 +57,7 @@ class Proof(NamedTuple):
     argv: List[str]
     fields: List[str]
     power: bool
-    dies_share: bool  # a board's power is not a die's
+    dies_share: str  # why its power may be that of a board with two dies
     last: Call
 
 
@@ -85,7 +84,10 @@ class Chooser:
         self.command = [] if command in ([], [asked]) else command
         self.call_s = call_s or CALL_S
         self.stopped = stopped
-        self.end = time.monotonic() + BUDGET_S
+        self.begin = time.monotonic()
+        self.end = self.begin + BUDGET_S
+        self.calls, self.slowest_s = 0, 0.0  # of the program that is tried
+        self.banner = ""  # of the same
         self.tried: List[str] = []
         self.last: Optional[Call] = None  # of the chosen call
         self.guess: Optional[Tuple[Tool, Way, List[str]]] = None  # a named tool that is here
@@ -101,6 +103,7 @@ class Chooser:
                 continue
             seen.add(path)
             words = [path, *words[1:]]
+            self.calls, self.slowest_s, self.banner = 0, 0.0, ""
             if called is not None and self.guess is None:
                 self.guess = (called, way, words)
             tool = self._whose(called, way, words)
@@ -130,7 +133,8 @@ class Chooser:
         if called is not None and _complete(words, called):
             return called
         done = self._call([*words, *(called.look if called else ())], way)
-        shown = smi_tools.whose(done.text + done.err.decode("utf-8", "replace"))
+        self.banner = done.text + done.err.decode("utf-8", "replace")
+        shown = smi_tools.whose(self.banner)
         if done.rc is None:  # it hangs, or does not start
             self._vain(words, done.last_words())
             return None
@@ -150,80 +154,62 @@ class Chooser:
         if _complete(words, tool):
             return self._proved(Form("as said", (), "", ""), words, way)
         found: List[Proof] = []
+        shared = ""
         for form in tool.forms:
-            proof = self._csv(tool, form, words, way) if _queries(form) else None
-            if not _queries(form):
+            if _queries(form):
+                proof = self._csv(tool, form, words, way)
+                shared = proof.dies_share if proof else ""
+            else:
                 proof = self._proved(form, [*words, *form.words], way)
+                if proof is not None and form.name == "table":  # as little as a CSV
+                    proof = proof._replace(dies_share=shared)
             if proof is None:
                 continue
             found.append(proof)
             if proof.power and not proof.dies_share:
                 return proof
-        return min(found, key=lambda p: (not p.power, p.dies_share), default=None)
+            self._vain([words[0], form.name], proof.dies_share or "shows no power draw")
+        return min(found, key=lambda p: (not p.power, p.dies_share != ""), default=None)
 
     def _proved(self, form: Form, argv: List[str], way: Way) -> Optional[Proof]:
         done = self._call(argv, way)
         if not done.out.strip() or not re.search(form.row, done.text):
             self._vain(argv, done.last_words() if done.rc != 0 else "shows no accelerator")
             return None
-        return Proof(form, argv, [], bool(re.search(form.power, done.text)), False, done)
+        return Proof(form, argv, [], bool(re.search(form.power, done.text)), "", done)
 
     def _csv(self, tool: Tool, form: Form, words: List[str], way: Way) -> Optional[Proof]:
-        """All usual names at once; where one is not known, each by itself."""
-        usual = [names[0] for names in tool.fields]
-        proof, refused = self._queried(form, usual, words, way)
-        if proof is None and refused:
-            proof, _ = self._queried(form, self._known(tool, form, words, way), words, way)
-        return proof
+        fields = smi_tools.fields_of(tool, self.banner)
 
-    def _known(self, tool: Tool, form: Form, words: List[str], way: Way) -> List[str]:
-        known: List[str] = []
-        for names in tool.fields:
-            for name in names:
-                if self.end - time.monotonic() < self.call_s:
-                    self._vain(words, "no time left to ask for %s" % name)
-                    return known
-                done = self._call([*words, *_asking(form, [name])], way)
-                if done.out.strip() and not _REFUSED.search(done.text + done.last_words()):
-                    known.append(name)
-                    break
-                self._vain([*words[-1:], name], done.last_words())
-                if done.trouble:  # a tool that hangs would do so at each
-                    return known
-        return known
+        def ask(argv: List[str]) -> Call:
+            return self._call(argv, way)
 
-    def _queried(
-        self, form: Form, fields: List[str], words: List[str], way: Way
-    ) -> Tuple[Optional[Proof], bool]:
-        """What it gave, or whether it refused the fields (and not, say, found no driver)."""
-        if not fields:
-            return None, False
-        argv = [*words, *_asking(form, fields)]
-        done = self._call(argv, way)
-        refused = bool(_REFUSED.search(done.text + done.last_words()))
-        lines = [[c.strip() for c in x.split(",")] for x in done.text.splitlines() if x.strip()]
-        rows = [dict(zip(fields, cells)) for cells in lines if len(cells) == len(fields)]
-        if not rows or refused:
-            self._vain(argv, "shows no accelerator" if done.rc == 0 else done.last_words())
-            return None, refused
-        draw = next((name for name in smi_tools.POWER_FIELDS if name in fields), None)
-        shows = [draw is not None and bool(_NUMBER.match(row[draw])) for row in rows]
-        return Proof(form, argv, fields, any(shows), _dies_share(rows, shows), done), False
+        answer = Query(fields, form, words, ask, self._time_left, self._vain).best()
+        if answer is None:
+            return None
+        argv, power = answer.argv(form, words), any(answer.draws())
+        return Proof(form, argv, answer.fields, power, answer.dies_share(tool), answer.last)
+
+    def _time_left(self, optional: bool) -> bool:
+        """For one more call of the CSV, without the share of the forms that may come after it."""
+        now = time.monotonic()
+        late = optional and now - self.begin >= OPTIONAL_S
+        return not late and self.end - now >= (1 + RESERVE_CALLS) * self.slowest_s
 
     # ------------------------------------------------------------------ what comes of it
     def _made(self, name: str, way: Way, proof: Proof) -> Choice:
         self.last = proof.last
-        cost: List[float] = []
-        for _ in range(COST_CALLS):
-            done = self._call(proof.argv, way)
-            if done.trouble:
-                self._vain(proof.argv, done.last_words())
-                break
-            self.last = done
-            cost.append(round(done.seconds, 6))
+        self._why(proof)
+        cost = self._cost(way, proof)
         price = min(cost or [proof.last.seconds])  # its own, not that of a busy machine
         held_s = round(max(self.interval_s, SHARE * price), 3)
         loop = self._loop(name, way, proof) if held_s > self.interval_s else []
+        interval_s = self.interval_s if loop else held_s
+        if cost:
+            told = "by the tool's own loop" if loop else "as wanted"
+            if interval_s > self.interval_s:
+                told = "not %g s: %g times what a call takes" % (self.interval_s, SHARE)
+            self.tried.append("interval: %g s, %s; a call takes %.3g s" % (interval_s, told, price))
         return self._choice(
             name,
             form=proof.form.name,
@@ -231,9 +217,35 @@ class Chooser:
             fields=proof.fields,
             loop=loop,
             libraries=list(way.libraries),
-            interval_s=self.interval_s if loop else held_s,
+            interval_s=interval_s,
             cost_s=cost,
         )
+
+    def _why(self, proof: Proof) -> None:
+        why = "it shows the power draw" if proof.power else "no form shows a power draw"
+        if proof.dies_share and proof.power:
+            why = "no form tells the draw of a die from that of its board"
+        if proof.form.name == "as said":
+            why = "the command says what is asked"
+        spent = (self.calls, time.monotonic() - self.begin, BUDGET_S)
+        self.tried.append(
+            "chosen: %s, since %s; %d calls, after %.1f s of at most %g s"
+            % (proof.form.name, why, *spent)
+        )
+
+    def _cost(self, way: Way, proof: Proof) -> List[float]:
+        """Seconds of some more calls; of the last one, if there is no time for another."""
+        cost: List[float] = []
+        while len(cost) < COST_CALLS and sum(cost) < COST_S:
+            if self.end - time.monotonic() < self.slowest_s:
+                return cost or [round(proof.last.seconds, 6)]
+            done = self._call(proof.argv, way)
+            if done.trouble:
+                self._vain(proof.argv, done.last_words())
+                break
+            self.last = done
+            cost.append(round(done.seconds, 6))
+        return cost
 
     def _loop(self, name: str, way: Way, proof: Proof) -> List[str]:
         """The looping call, if two ticks of it show as many rows as the call by itself."""
@@ -243,11 +255,17 @@ class Chooser:
         argv = [*proof.argv, word % round(1000 * self.interval_s)]
         env = with_libraries(self.env, way.libraries)
         rows = proof.last.out.count(b"\n")
-        with closing(smi_loop.ticks(argv, env, self.interval_s, self.stopped)) as ticks:
-            two = list(islice(ticks, 2))
-        if [(done.trouble, done.out.count(b"\n")) for done in two] == [("", rows)] * 2:
+        seen: List[Call] = []
+
+        def enough() -> bool:
+            return len(seen) >= 2 or self.stopped() or time.monotonic() > self.end
+
+        for done in smi_loop.ticks(argv, env, self.interval_s, enough):
+            seen.append(done)
+        good = [(done.trouble, done.out.count(b"\n")) for done in seen[:2]] == [("", rows)] * 2
+        if good and not seen[-1].stuck:
             return argv
-        trouble = two[-1].trouble if two else ""
+        trouble = seen[-1].trouble if seen else "no two ticks of it in the time that was left"
         self._vain(argv, trouble or "its ticks have other rows than a call has")
         return []
 
@@ -277,26 +295,18 @@ class Chooser:
         if left <= 0:
             now = (time.monotonic(), time.time()) * 2
             return Call(*now, None, b"", b"", "not tried: the %g s for it are over" % BUDGET_S)
-        return smi_call.call(argv, with_libraries(self.env, way.libraries), min(self.call_s, left))
+        env = with_libraries(self.env, way.libraries)
+        done = smi_call.call(argv, env, min(self.call_s, left))
+        self.calls += 1
+        self.slowest_s = max(self.slowest_s, done.seconds)
+        return done
 
     def _vain(self, argv: List[str], why: str) -> None:
         self.tried.append("%s: %s" % (" ".join(argv), why))
 
 
-def _dies_share(rows: List[Dict[str, str]], shows: List[bool]) -> bool:
-    """Two dies on one board: one serial number twice, or of two alike only one shows its draw."""
-    boards = [row["serial"] for row in rows if len(row.get("serial", "").strip("[]")) > 3]
-    with_draw = {row.get("name") for row, shown in zip(rows, shows) if shown}
-    without = {row.get("name") for row, shown in zip(rows, shows) if not shown}
-    return len(boards) > len(set(boards)) or bool(with_draw & without)
-
-
 def _queries(form: Form) -> bool:
     return any(smi_tools.FIELDS in word for word in form.words)
-
-
-def _asking(form: Form, fields: List[str]) -> List[str]:
-    return [word.replace(smi_tools.FIELDS, ",".join(fields)) for word in form.words]
 
 
 def _complete(words: List[str], tool: Tool) -> bool:

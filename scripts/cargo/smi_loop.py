@@ -3,7 +3,8 @@
 In:  the looping call, an environment, the interval in seconds. Out: one Call a tick, its stamps the
 last look that found nothing of it and its last byte. What comes in one go is a tick, cut between
 lines only: the rows of a tick are milliseconds apart, ticks a whole interval. The last Call says in
-"trouble" why the loop ended: it was silent too long, went mad, or ended by itself.
+"trouble" why the loop ended: it was silent too long, went mad, or ended by itself. One more that is
+"stuck" follows where even KILL did not end the tool.
 """
 
 from __future__ import annotations
@@ -24,17 +25,22 @@ SILENCE_S = 10.0  # beyond the interval
 def ticks(
     argv: List[str], env: Dict[str, str], interval_s: float, stopped: Callable[[], bool]
 ) -> Generator[Call, None, None]:
-    """Until it is stopped, or the loop has ended."""
+    """Until it is stopped, or the loop has ended. Who closes it instead does not hear of "stuck"."""
     begin = _now()
     try:
         process = smi_call.start(argv, env)
     except (OSError, ValueError) as error:
         yield smi_call.not_started(begin, error)
         return
+    gone = None
     try:
         yield from _Ticks(process, interval_s).until(stopped)
+        begin, gone = _now(), smi_call.ended(process)
     finally:
-        smi_call.ended(process)
+        if gone is None:
+            smi_call.ended(process)
+    if not gone:
+        yield Call(*begin, *_now(), None, b"", b"", "its loop is not killable", True)
 
 
 def _now() -> Tuple[float, float]:

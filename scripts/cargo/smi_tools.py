@@ -1,8 +1,8 @@
 """The SMI tools: where each is, how it says who it is, and what it is asked, best form first.
 
-A table and nothing else; `smi_choice` tries it on a host. Sources: the tools' own output and their
-vendors' manuals; the field names of CoreX 3.x and 4.x differ, and one that is not known fails the
-whole call.
+A table and two looks into it; `smi_choice` tries it on a host. Sources: the tools' own output and
+their vendors' manuals; the field names of CoreX 3.x and 4.x differ, and one that is not known fails
+the whole call.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import re
 from typing import NamedTuple, Optional, Tuple
 
 FIELDS = "{fields}"  # in a form's words: the query fields that this host's tool knows
+HELP_OF_FIELDS = "--help-query-gpu"
+Fields = Tuple[Tuple[str, ...], ...]  # each with its other names, the first known one holds
 
 
 class Way(NamedTuple):
@@ -31,10 +33,12 @@ class Tool(NamedTuple):
     name: str
     ways: Tuple[Way, ...]
     look: Tuple[str, ...]  # the words of the call that shows whose tool it is
-    banner: str
+    banner: str  # with its version, as it stands above everything else
     forms: Tuple[Form, ...]
-    fields: Tuple[Tuple[str, ...], ...] = ()  # each with its other names, the first known one holds
+    fields: Fields = ()
     loop: str = ""  # the word that makes it go on by itself; "" where none is proven
+    named: str = ""  # what it says of itself elsewhere, in a list or an error
+    two_dies: str = ""  # models of which it shows two accelerators and one power draw
 
 
 _COREX = ("/usr/local/corex/lib64", "/usr/local/corex/lib")
@@ -45,24 +49,30 @@ _ASCEND = (
 )
 # board.power.draw is not among them: each die of a board shows the whole board's
 POWER_FIELDS = ("power.draw", "gpu.power.draw")
-_QUERY_FIELDS = (
+# most needed first; the first names are those of nvidia-smi and CoreX 3.x
+_QUERY_FIELDS: Fields = (
     ("index",),
     ("uuid",),
-    ("pci.bus_id", "gpu_bus_id"),
+    POWER_FIELDS,
     ("utilization.gpu",),
     ("memory.used",),
     ("memory.total",),
-    POWER_FIELDS,
+    ("name",),
+    ("serial",),
     ("power.limit", "gpu.current.power.limit", "gpu.power.limit", "gpu.default.power.limit"),
+    ("pci.bus_id", "gpu_bus_id"),
     ("temperature.gpu",),
     ("clocks.current.sm", "clocks.sm"),
     ("clocks.current.memory", "clocks.mem"),
-    ("name",),
-    ("serial",),
 )
+# known to each version of both; with the power draw they are a capture worth having
+ESSENTIAL_FIELDS = ("index", "uuid", "utilization.gpu", "memory.used", "memory.total", "name")
+_COREX_4 = re.compile(r"IX-ML:\s*(?:[4-9]|\d\d)\.")
+NEWER = "gpu."  # how its power fields begin
 _CSV = Form("csv", ("--query-gpu=" + FIELDS, "--format=csv,noheader,nounits"), "", "")
 _XML = Form("xml", ("-q", "-x"), r"<gpu\b", r"<(?:\w+_)?power_draw>\s*\d")
 _TABLE = Form("table", (), r"\d+\s*MiB\s*/\s*\d+\s*MiB", r"\d+\s*W\s*/\s*\d+\s*W?")
+_ROCM_SERIAL = "--showserial"  # of the board, the same on both dies; not every rocm-smi has it
 _ROCM_SHOWS = (
     "--showuniqueid",
     "--showbus",
@@ -86,18 +96,21 @@ TOOLS = (
         "ixsmi",
         (Way("ixsmi", _COREX), Way("/usr/local/corex/bin/ixsmi", _COREX)),
         (),
-        r"IX-ML:|IX-SMI|<ixsmi_log|Iluvatar",
+        r"IX-ML:\s*\d|IX-SMI:?\s*\d|<ixsmi_log",
         (_CSV, _XML, _TABLE),
         _QUERY_FIELDS,
+        named=r"\bIX-ML\b|\bIX-SMI\b|\bIluvatar (?:BI|MR)",
+        two_dies=r"(?i)\bDUO\b|\bBI-V150",
     ),
     Tool(
         "nvidia-smi",
         (Way("nvidia-smi"), Way("/usr/bin/nvidia-smi"), Way("/usr/lib/wsl/lib/nvidia-smi")),
         (),
-        r"NVIDIA-SMI|<nvidia_smi_log",
+        r"NVIDIA-SMI\s+\d|<nvidia_smi_log",
         (_CSV, _XML, _TABLE),
         _QUERY_FIELDS,
         "--loop-ms=%d",
+        r"\bNVIDIA-SMI\b",
     ),
     Tool(
         "npu-smi",
@@ -112,6 +125,7 @@ TOOLS = (
         (),
         r"=+ (?:ROCm )?System Management Interface =+",  # MetaX puts its name in there
         (
+            Form("json", (_ROCM_SERIAL, *_ROCM_SHOWS), r'"card\d+"', _ROCM_POWER),
             Form("json", _ROCM_SHOWS, r'"card\d+"', _ROCM_POWER),
             Form("json", ("-a", "--json"), r'"card\d+"', _ROCM_POWER),
             Form("table", (), r"(?m)^\d+\s.*\d%", r"\d+(?:\.\d+)?W"),
@@ -131,6 +145,27 @@ TOOLS = (
 BY_NAME = {tool.name: tool for tool in TOOLS}
 
 
+_PROCESSES = re.compile(r"(?m)^\W*Process(?:es)?\b")  # below it, names that users gave
+
+
 def whose(text: str) -> Optional[Tool]:
-    """The tool that printed this; None for one that is not known, whatever its command's name."""
-    return next((tool for tool in TOOLS if re.search(tool.banner, text)), None)
+    """The tool that printed this; None for one that is not known, whatever its command's name.
+
+    The first banner with a version tells; only without any, a name on its own."""
+    text = _PROCESSES.split(text)[0]
+    for looks in ([tool.banner for tool in TOOLS], [tool.named for tool in TOOLS]):
+        seen = [(re.search(look, text), tool) for look, tool in zip(looks, TOOLS) if look]
+        found = [(match.start(), tool) for match, tool in seen if match]
+        if found:
+            return min(found, key=lambda x: x[0])[1]
+    return None
+
+
+def fields_of(tool: Tool, banner: str) -> Fields:
+    """Its query fields, of each that name first which the version in the banner should know."""
+    return newer_first(tool.fields) if _COREX_4.search(banner) else tool.fields
+
+
+def newer_first(fields: Fields) -> Fields:
+    """With the names of CoreX 4.x before those of 3.x."""
+    return tuple(tuple(sorted(x, key=lambda n: not n.startswith(NEWER))) for x in fields)

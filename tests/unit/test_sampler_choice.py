@@ -44,6 +44,7 @@ sys.exit(2)
 COREX_TABLE = """|  IX-ML: 4.4.0            Driver Version: 4.4.0          CUDA Version: 10.2     |
 | 0    Iluvatar MR-V100            | 00000000:35:00.0     | 500MHz    1600MHz    |
 | N/A  37C   P0       40W / 150W   | 68MiB / 32768MiB     | 0%        Default    |"""
+COREX_3_TABLE = COREX_TABLE.replace("IX-ML: 4.4.0", "IX-ML: 3.2.1")
 NVIDIA_TABLE = """| NVIDIA-SMI 550.54     Driver Version: 550.54     CUDA Version: 12.4     |
 |   0  NVIDIA A100 | 00000000:07:00.0 Off | 0 |
 | N/A   30C    P0    55W / 400W |      0MiB / 40960MiB |      0%      Default |"""
@@ -124,11 +125,18 @@ def test_a_host_without_a_tool_says_what_was_tried(host: Host) -> None:
     assert choice.tried == [f"{name}: not found" for name in names]
 
 
-def test_csv_with_all_usual_fields_needs_one_call(host: Host) -> None:
-    path = host.tool("ixsmi", [("$", COREX_TABLE, 0)], fields=COREX_3)
+@pytest.mark.parametrize(("table", "fields"), [(COREX_3_TABLE, COREX_3), (COREX_TABLE, COREX_4)])
+def test_csv_with_all_usual_fields_needs_one_call(
+    host: Host, table: str, fields: dict[str, list[str]]
+) -> None:
+    """Those of the version in the banner."""
+    path = host.tool("ixsmi", [("$", table, 0)], fields=fields)
     choice = host.choose()
-    assert (choice.tool, choice.form, choice.tried) == ("ixsmi", "csv", [])
-    assert set(choice.fields) == set(COREX_3)
+    assert (choice.tool, choice.form) == ("ixsmi", "csv")
+    chosen, interval = choice.tried
+    assert "csv, since it shows the power draw; 2 calls" in chosen and "at most 60 s" in chosen
+    assert interval.startswith("interval: 60 s, as wanted; a call takes 0.")
+    assert set(choice.fields) == set(fields)
     assert choice.argv[0] == str(path)
     assert choice.argv[1:] == [
         "--query-gpu=" + ",".join(choice.fields),
@@ -138,17 +146,85 @@ def test_csv_with_all_usual_fields_needs_one_call(host: Host) -> None:
     assert len(choice.cost_s) == smi_choice.COST_CALLS and min(choice.cost_s) > 0
 
 
-def test_each_field_is_probed_where_one_is_not_known(host: Host) -> None:
-    known = {k: v for k, v in COREX_4.items() if k != "serial"}
-    host.tool("ixsmi", [("$", COREX_TABLE, 0)], fields=known)
+def fields_asked(host: Host) -> list[list[str]]:
+    asked = [c.split()[0].partition("=")[2] for c in host.calls() if c.startswith("--query")]
+    return [fields.split(",") for fields in asked]
+
+
+NVIDIA_HELP = """List of valid properties to query for the switch "--query-gpu":
+"{0}"
+The {0} of it, see also
+power.draw below.
+"""
+HELPS = ["{0}", '"{0}"', "  {0}", "{0}    what it is", '"{0}" or "gpu_x"', NVIDIA_HELP]
+
+
+@pytest.mark.parametrize("entry", HELPS)
+def test_where_a_field_is_not_known_the_help_tells_which_are(host: Host, entry: str) -> None:
+    known = {k: v for k, v in COREX_4.items() if k not in ("serial", "clocks.current.sm")}
+    text = "\n".join(entry.format(name) for name in [*known, "board.power.draw"])
+    answers = [("$", COREX_3_TABLE, 0), ("--help-query-gpu$", text, 0)]
+    host.tool("ixsmi", answers, fields=known)
     choice = host.choose()
     assert choice.form == "csv" and set(choice.fields) == set(known)
-    asked = [c.split()[0].partition("=")[2] for c in host.calls() if c.startswith("--query")]
-    alone = [fields for fields in asked if "," not in fields]
-    assert len(alone) == len(set(alone)), "each is asked for once"
+    assert len(host.calls()) == 4 + smi_choice.COST_CALLS, "banner, usual fields, help, its fields"
+    assert 'Field "power.draw" is not a valid field' in choice.tried[0]
+
+
+def test_a_field_that_the_help_lists_may_be_refused_all_the_same(host: Host) -> None:
+    known = {k: v for k, v in COREX_4.items() if k != "serial"}
+    answers = [("$", COREX_3_TABLE, 0), ("--help-query-gpu$", "\n".join(COREX_4), 0)]
+    host.tool("ixsmi", answers, fields=known)
+    assert set(host.choose().fields) == set(known)
+    assert len(host.calls()) == 5 + smi_choice.COST_CALLS
+
+
+def test_without_such_a_help_power_comes_first_and_then_a_field_a_call(host: Host) -> None:
+    known = {k: v for k, v in COREX_4.items() if k not in ("serial", "clocks.current.sm")}
+    host.tool("ixsmi", [("$", COREX_3_TABLE, 0)], fields=known)
+    choice = host.choose()
+    assert choice.form == "csv" and set(choice.fields) == set(known)
+    usual, first, *more = fields_asked(host)
+    assert "power.draw" in usual and {"index", "uuid", "memory.used", "gpu.power.draw"} <= set(
+        first
+    )
+    assert all(len(set(b) - set(first)) >= 1 for b in more)
+    assert "power.limit" not in [name for fields in more for name in fields], "another version's"
     told = " ".join(choice.tried)
-    for name in ("power.draw", "power.limit", "serial"):
+    for name in ("power.draw", "serial", "clocks.current.sm"):
         assert f'Field "{name}" is not a valid field' in told
+
+
+def test_a_tool_without_such_a_query_is_not_asked_for_each_field(host: Host) -> None:
+    host.tool("ixsmi", [("$", COREX_3_TABLE, 0)])
+    choice = host.choose()
+    assert choice.form == "table" and len(fields_asked(host)) <= 8
+
+
+def test_a_slow_tool_is_asked_for_power_before_the_time_is_over(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call of a twelfth of the budget, as 5 s are of a minute, and names of another version."""
+    monkeypatch.setattr(smi_choice, "BUDGET_S", 6.0)
+    monkeypatch.setattr(smi_choice, "OPTIONAL_S", 3.0)
+    monkeypatch.setattr(smi_choice, "COST_S", 0.2)
+    known = {k: v for k, v in COREX_4.items() if k not in ("serial", "pci.bus_id")}
+    host.tool("ixsmi", [("$", COREX_3_TABLE, 0)], fields=known, seconds=0.4)
+    choice = host.chooser().choose()
+    assert choice.form == "csv" and {"uuid", "gpu.power.draw", "name"} <= set(choice.fields)
+    assert len(choice.cost_s) == 1, "one that takes so long is measured once"
+    assert any("no time left to ask for" in words for words in choice.tried)
+    assert any("of at most 6 s" in words for words in choice.tried)
+
+
+def test_the_csv_leaves_the_time_for_what_comes_if_it_fails(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(smi_choice, "BUDGET_S", 3.0)
+    xml = ("-q -x$", XML.format("ixsmi_log"), 0)
+    host.tool("ixsmi", [("$", COREX_3_TABLE, 0), xml], fields={"index": ["0"]}, seconds=0.4)
+    choice = host.chooser().choose()
+    assert choice.form == "xml" and choice.cost_s
 
 
 @pytest.mark.parametrize("fields", [BASE, {**BASE, "power.draw": ["[N/A]", "N/A"]}])
@@ -170,13 +246,38 @@ def test_two_dies_of_a_board_are_read_from_xml(host: Host) -> None:
     table, xml = ("$", COREX_TABLE, 0), ("-q -x$", XML.format("ixsmi_log"), 0)
     host.tool("ixsmi", [table, xml], fields=DUO)
     assert host.choose().form == "xml"
-    one_shows = {**COREX_4, "gpu.power.draw": ["N/A", "40"]}
+    one_shows = {**COREX_4, "gpu.power.draw": ["N/A", "40"], "name": ["MR-V100 DUO"] * 2}
     host.tool("ixsmi", [table, xml], fields=one_shows)
-    assert host.choose().form == "xml"
-    host.tool("ixsmi", [table, xml], fields={**one_shows, "name": ["MR-V50", "MR-V100"]})
+    choice = host.choose()
+    assert choice.form == "xml" and "only one shows a draw" in choice.tried[0]
+    host.tool("ixsmi", [table, xml], fields={**one_shows, "name": ["MR-V100", "MR-V100 DUO"]})
     assert host.choose().form == "csv", "a card of another kind, not another die"
-    host.tool("ixsmi", [("$", "|  IX-ML: 4.4.0 |", 0)], fields=DUO)
-    assert host.choose().form == "csv", "nothing better is there"
+    for other in (table, ("$", "|  IX-ML: 4.4.0 |", 0)):
+        host.tool("ixsmi", [other], fields=DUO)
+        choice = host.choose()
+        assert choice.form == "csv", "nothing better is there: the table has no serial numbers"
+        assert "no form tells the draw of a die" in choice.tried[-2]
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "told"),
+    [
+        ("nvidia-smi", NVIDIA_TABLE, {"serial": ["[Not Supported]"] * 2}),
+        ("nvidia-smi", NVIDIA_TABLE, {"power.draw": ["100.00", "[Unknown Error]"]}),
+        ("nvidia-smi", NVIDIA_TABLE, {"serial": ["0324818046321"] * 2}),
+        ("ixsmi", COREX_3_TABLE, {"serial": ["N/A"] * 2}),
+        ("ixsmi", COREX_3_TABLE, {"serial": ["Unknown Error"] * 2}),
+        ("ixsmi", COREX_3_TABLE, {"serial": ["0000000000"] * 2}),
+        ("ixsmi", COREX_3_TABLE, {"power.draw": ["50", "N/A"]}),
+    ],
+)
+def test_cards_that_share_nothing_keep_their_csv(
+    host: Host, name: str, table: str, told: dict[str, list[str]]
+) -> None:
+    xml = ("-q -x$", XML.format("nvidia_smi_log"), 0)
+    host.tool(name, [("$", table, 0), xml], fields={**COREX_3, **told})
+    choice = host.choose(name)
+    assert choice.form == "csv" and "it shows the power draw" in choice.tried[-2]
 
 
 def test_a_lost_card_does_not_hide_the_others(host: Host) -> None:
@@ -187,13 +288,36 @@ def test_a_lost_card_does_not_hide_the_others(host: Host) -> None:
 
 
 def test_tools_that_share_a_name_are_told_apart_by_what_they_print(host: Host) -> None:
-    host.tool("nvidia-smi", [("$", COREX_TABLE, 0)], fields=COREX_3)
+    host.tool("nvidia-smi", [("$", COREX_3_TABLE, 0)], fields=COREX_3)
     choice = host.choose()
     assert choice.tool == "ixsmi" and choice.argv[0].endswith("/nvidia-smi")
     host.tool("nvidia-smi", [("$", "MX-SMI 2.2.9   Kernel Mode Driver Version: 3.4.4", 0)])
     choice = host.choose()
     assert choice.tool == "none"
     assert any("nvidia-smi: the output of no known tool: MX-SMI" in x for x in choice.tried)
+
+
+LISTED = "|    0   N/A  N/A   1234    C   {}   36000MiB |"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (NVIDIA_TABLE + "\n" + LISTED.format("/root/Iluvatar-port/bin/python"), "nvidia-smi"),
+        (NVIDIA_TABLE + "\n" + LISTED.format("run IX-ML: 4.4.0"), "nvidia-smi"),
+        ("/opt/IX-ML/start: ready\n" + NVIDIA_TABLE, "nvidia-smi"),
+        (COREX_TABLE + "\n" + LISTED.format("/opt/NVIDIA-SMI 5/x"), "ixsmi"),
+        ("| MX-SMI 2.2.9 |\n| Process: |\n" + LISTED.format("NVIDIA-SMI 535"), None),
+        ("GPU 0: Iluvatar MR100 (UUID: GPU-5)", "ixsmi"),
+        (FAILED, "nvidia-smi"),
+        ("GPU 0: NVIDIA A100 /home/Iluvatar-port", None),
+    ],
+)
+def test_whose_output_it_is_is_said_by_its_banner_not_by_its_processes(
+    text: str, name: str | None
+) -> None:
+    tool = smi_tools.whose(text)
+    assert (tool.name if tool else None) == name
 
 
 def test_a_named_tool_is_no_other(host: Host) -> None:
@@ -213,7 +337,7 @@ def test_a_driver_that_does_not_answer(host: Host) -> None:
 
 
 def test_the_libraries_of_the_vendor_come_after_the_users(host: Host) -> None:
-    answers = [("$", COREX_TABLE, 0)]
+    answers = [("$", COREX_3_TABLE, 0)]
     host.tool("ixsmi", answers, fields=COREX_3, needs="/usr/local/corex/lib64")
     choice = host.choose()
     assert choice.tool == "ixsmi" and choice.libraries[0] == "/usr/local/corex/lib64"
@@ -225,13 +349,13 @@ def test_the_libraries_of_the_vendor_come_after_the_users(host: Host) -> None:
 
 
 def test_a_place_that_is_not_on_the_path(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    away = host.tool("elsewhere", [("$", COREX_TABLE, 0)], fields=COREX_3)
+    away = host.tool("elsewhere", [("$", COREX_3_TABLE, 0)], fields=COREX_3)
     way = smi_tools.Way(str(away.rename(host.bin.parent / "ixsmi")), ("/usr/local/corex/lib64",))
     known = smi_tools.BY_NAME["ixsmi"]
     tool = known._replace(ways=(*known.ways, way))
     monkeypatch.setattr(smi_tools, "TOOLS", (tool,))
     choice = host.choose()
-    assert choice.argv[0] == way.program and choice.tried == ["ixsmi: not found"]
+    assert choice.argv[0] == way.program and choice.tried[0] == "ixsmi: not found"
 
 
 def test_where_the_vendors_put_them() -> None:
@@ -251,14 +375,14 @@ def test_a_tool_that_hangs_is_not_waited_for_again(host: Host) -> None:
 
 def test_the_time_for_all_of_it_is_limited(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(smi_choice, "BUDGET_S", 0.0)
-    host.tool("ixsmi", [("$", COREX_TABLE, 0)], fields=COREX_3)
+    host.tool("ixsmi", [("$", COREX_3_TABLE, 0)], fields=COREX_3)
     choice = host.choose()
     assert choice.tool == "none" and "the 0 s for it are over" in choice.tried[0]
     assert not host.log.exists()
 
 
 def test_the_interval_is_three_times_what_a_call_takes(host: Host) -> None:
-    host.tool("ixsmi", [("$", COREX_TABLE, 0)], fields=COREX_3, seconds=0.1)
+    host.tool("ixsmi", [("$", COREX_3_TABLE, 0)], fields=COREX_3, seconds=0.1)
     choice = host.chooser(interval_s=0.05).choose()
     assert choice.wanted_interval_s == 0.05 and min(choice.cost_s) >= 0.1
     assert choice.interval_s == pytest.approx(3 * min(choice.cost_s), abs=0.001)
@@ -266,7 +390,7 @@ def test_the_interval_is_three_times_what_a_call_takes(host: Host) -> None:
 
 
 def test_a_command_that_says_what_is_asked_is_called_as_it_is(host: Host) -> None:
-    path = host.tool("mine", [("$", COREX_TABLE, 0)], fields=COREX_3)
+    path = host.tool("mine", [("$", COREX_3_TABLE, 0)], fields=COREX_3)
     words = [str(path), "--query-gpu=index,power.draw", "--format=csv,noheader,nounits"]
     choice = host.choose("ixsmi", *words)
     assert choice.argv == words and choice.cost_s and set(host.calls()) == {" ".join(words[1:])}
@@ -285,7 +409,12 @@ AMD = "gpu,gfx_activity,socket_power\n0,0,288\n1,95,290"
     ("name", "answers", "form"),
     [
         ("npu-smi", [("info$", NPU, 0)], "table"),
-        ("rocm-smi", [("$", ROCM_BANNER, 0), (".*--showpower.*--json$", ROCM, 0)], "json"),
+        (
+            "rocm-smi",
+            [("$", ROCM_BANNER, 0), ("--showserial .*--showpower.*--json$", ROCM, 0)],
+            "json",
+        ),
+        ("rocm-smi", [("$", ROCM_BANNER, 0), ("--showuniqueid .*--json$", ROCM, 0)], "json"),
         ("rocm-smi", [("$", ROCM_BANNER, 0), ("-a --json$", ROCM, 0)], "json"),
         ("rocm-smi", [("$", ROCM_BANNER, 0)], "table"),
         ("amd-smi", [("version$", "AMDSMI Tool: 24.5", 0), ("metric .*--csv$", AMD, 0)], "csv"),

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from cargo import smi_loop, smi_sampler
+from cargo import smi_call, smi_loop, smi_sampler
 from cargo.smi_call import Call
-from cargo.smi_choice import Chooser
+from cargo.smi_choice import Choice, Chooser
 
 # Like nvidia-smi on a host where it takes long to start; `ends` ends the loop with half a row.
 SLOW = """#!{python} -S
@@ -113,6 +113,35 @@ def test_a_loop_that_does_not_start() -> None:
     assert only.trouble == "No such file or directory"
 
 
+def test_a_loop_that_even_kill_does_not_end_is_not_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts: list[Any] = []
+    start, ended = smi_call.start, smi_call.ended
+
+    def stays(process: Any) -> bool:
+        ended(process)
+        return False
+
+    def counted(*words: Any) -> Any:
+        starts.append(words)
+        return start(*words)
+
+    monkeypatch.setattr(smi_call, "ended", stays)
+    monkeypatch.setattr(smi_call, "start", counted)
+    monkeypatch.setattr(smi_loop, "SILENCE_S", 0.0)
+    fd = os.open(tmp_path / "capture.jsonl", os.O_WRONLY | os.O_CREAT)
+    sampler = smi_sampler.Sampler(fd, 1.0, 1 << 20)
+    loop = ["/bin/sleep", "100"]
+    told = ("nvidia-smi", "auto", "csv", ["/bin/true"], ["index"], loop, [], 0.3, 0.3, [], [])
+    sampler.run(Choice(*told), 5.0)
+    os.close(fd)
+    records = [json.loads(x) for x in (tmp_path / "capture.jsonl").read_text().splitlines()]
+    troubles = [record["trouble"] for record in records]
+    assert troubles == ["silent for 0.3 s", "its loop is not killable"]
+    assert len(starts) == 1 and sampler.dead_end
+
+
 def test_what_is_here_when_it_is_stopped_is_kept() -> None:
     argv = ["/bin/sh", "-c", "while :; do echo x; sleep 0.02; done"]
     found = list(smi_loop.ticks(argv, dict(os.environ), 1.0, after(200)))
@@ -128,7 +157,7 @@ def choose(tool: Path, interval_s: float) -> Any:
 def test_it_loops_where_a_call_takes_too_long_for_the_interval(tmp_path: Path) -> None:
     choice = choose(slow(tmp_path), 0.5)
     assert choice.loop == [*choice.argv, "--loop-ms=500"] and choice.interval_s == 0.5
-    assert min(choice.cost_s) >= 0.3
+    assert min(choice.cost_s) >= 0.3 and "0.5 s, by the tool's own loop" in choice.tried[-1]
     choice = choose(slow(tmp_path), 600.0)
     assert choice.loop == [] and choice.interval_s == 600.0
 
@@ -140,7 +169,8 @@ def test_a_loop_that_is_not_sure_is_not_used(
     tmp_path: Path, told: dict[str, int], why: str
 ) -> None:
     choice = choose(slow(tmp_path, **told), 0.5)
-    assert choice.loop == [] and choice.interval_s >= 0.9 and why in choice.tried[-1]
+    assert choice.loop == [] and choice.interval_s >= 0.9 and why in choice.tried[-2]
+    assert "3 times what a call takes" in choice.tried[-1]
 
 
 def test_the_sampler_starts_a_dead_loop_again_and_ends_with_a_call(tmp_path: Path) -> None:
