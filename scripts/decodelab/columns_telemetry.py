@@ -101,7 +101,7 @@ DOUBT = {
 GPU = {
     "scope": Column("", "gpu: this accelerator; in_use: all that the run used; all: all seen"),
     "gpu": Column("", "index as first printed"),
-    "uuid": Column("", "the accelerator's key: UUID, else bus id, else index"),
+    "uuid": Column("", "the accelerator's key: UUID, else bus id, else index, else row"),
     "name": Column("", "model as the tool names it"),
     "in_use": Column("", "yes or no; empty: it cannot be told"),
     "in_use_by": Column("", f"by what that is known: {_HOW}"),
