@@ -248,7 +248,10 @@ def _take(
         if before is not None and after is not None
         else (before if after is None else after)
     )
-    text, said = record.get("out"), " ".join(str(record.get("err") or "").split())
+    text, said = (
+        record.get("out"),
+        " ".join(f"{record.get('trouble') or ''} {record.get('err') or ''}".split()),
+    )
     if not isinstance(text, str) or not text.strip():
         why = f": {said[:200]}" if said else ""
         capture.messages.append(f"record {position}: no output (rc {record.get('rc')}){why}")

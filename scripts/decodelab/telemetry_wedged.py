@@ -13,7 +13,8 @@ from decodelab.telemetry import Sample
 
 SAMPLES = 3  # fewer prove no constant
 BUSY_PCT = 100.0
-IDLE_SHARE = 0.03  # of the memory: idle cards hold 257 to 513 MiB of 16 or 32 GiB
+IDLE_SHARE = 0.03  # of the memory, at least IDLE_MIB
+IDLE_MIB = 600.0  # idle cards hold 257 to 513 MiB, of 16 GiB as of 32 GiB
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def _judged(key: str, card: Sequence[Sample]) -> Wedged | None:
         used, size = reading.values["mem_used_mib"], reading.values["mem_total_mib"]
         if util is None or used is None or not size:
             continue
-        if util < BUSY_PCT or used > IDLE_SHARE * size:
+        if util < BUSY_PCT or used > max(IDLE_SHARE * size, IDLE_MIB):
             return None
         most, total, count = max(most, used), size, count + 1
     if count < SAMPLES:
