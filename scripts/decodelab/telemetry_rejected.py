@@ -28,14 +28,16 @@ def by_accelerator(
     samples: Iterable[Sample], rejected: Iterable[Mapping[str, Any]]
 ) -> dict[str, Counter[Rejected]]:
     """Only of those accelerators of which something was rejected, by key."""
-    by_record: dict[int, list[Reading]] = {}
+    items = list(rejected)
+    by_record: dict[int, list[Reading]] = {item["record"]: [] for item in items}
     for sample in samples:
-        by_record.setdefault(sample.record, []).append(sample.reading)
+        if sample.record in by_record:
+            by_record[sample.record].append(sample.reading)
     out: dict[str, Counter[Rejected]] = {}
     taken: set[tuple[int, str]] = set()
-    for item in rejected:
+    for item in items:
         metric = item["metric"]
-        for reading in by_record.get(item["record"], []):
+        for reading in by_record[item["record"]]:
             place = (id(reading), metric)
             if place in taken or reading.values[metric] is not None or not _is_of(item, reading):
                 continue

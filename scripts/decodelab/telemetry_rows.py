@@ -69,7 +69,7 @@ def run_figures(run: records.Run, declared: Declared) -> tuple[Row, list[str]]:
         return {}, []
     by_gpu = _by_gpu(run)
     few = [Doubt("telemetry_fewer_gpus")] if telemetry_gpus.too_few(by_gpu, declared) else []
-    row, codes, doubts = _of_keys(run, tuple(by_gpu))
+    row, codes, doubts = _of_keys(run, None)
     doubts += few
     used = telemetry_gpus.in_use(by_gpu, declared)
     if used is None:
@@ -94,15 +94,16 @@ def gpu_rows(run: records.Run, declared: Declared) -> Iterator[Row]:
     for key, samples in by_gpu.items():
         row = {"gpu": indices[key], "uuid": key, "name": samples[0].reading.name}
         yield {**_group_row(run, [key], "gpu", used), **row}
-    for scope, keys in (("in_use", used.keys if used else ()), ("all", tuple(by_gpu))):
-        if keys:
-            doubts = [Doubt("telemetry_fewer_gpus")] if few else []
-            yield _group_row(run, keys, scope, used, doubts)
+    doubts = [Doubt("telemetry_fewer_gpus")] if few else []
+    if used:
+        yield _group_row(run, used.keys, "in_use", used, doubts)
+    if by_gpu:
+        yield _group_row(run, None, "all", used, doubts)
 
 
 def _group_row(
     run: records.Run,
-    keys: Sequence[str],
+    keys: Sequence[str] | None,
     scope: str,
     used: InUse | None,
     more: Sequence[Doubt] = (),
@@ -112,7 +113,7 @@ def _group_row(
         row |= dict.fromkeys(PER_TOKEN)
         doubts = [doubt for doubt in doubts if doubt.about not in PER_TOKEN]
     told = _told(row, [*doubts, *more])
-    mine = None if used is None else "yes" if set(keys) <= set(used.keys) else "no"
+    mine = None if used is None else "yes" if set(keys or ()) <= set(used.keys) else "no"
     return {
         "run": run.planned["name"],
         "variant": run.planned["variant"],
@@ -131,12 +132,13 @@ def _by_gpu(run: records.Run) -> dict[str, list[telemetry.Sample]]:
     return telemetry_window.by_accelerator(run.capture.samples if run.capture else [])
 
 
-def _of(run: records.Run, keys: Sequence[str]) -> list[telemetry.Sample]:
-    wanted = set(keys)
-    return [s for s in run.capture.samples if s.reading.key in wanted] if run.capture else []
+def _of(run: records.Run, keys: Sequence[str] | None) -> list[telemetry.Sample]:
+    """The samples of these accelerators; None: of the whole capture."""
+    samples = run.capture.samples if run.capture else []
+    return [s for s in samples if keys is None or s.reading.key in keys]
 
 
-def _of_keys(run: records.Run, keys: Sequence[str]) -> tuple[Row, list[str], list[Doubt]]:
+def _of_keys(run: records.Run, keys: Sequence[str] | None) -> tuple[Row, list[str], list[Doubt]]:
     """The figures of some accelerators with those that need the run's tokens, the codes that make
     the run suspect, and every doubt.
     """
@@ -146,7 +148,9 @@ def _of_keys(run: records.Run, keys: Sequence[str]) -> tuple[Row, list[str], lis
         # The window holds their joules, and the sum of the successes' tokens not their tokens.
         doubts += [Doubt("telemetry_failed_output", name) for name in PER_TOKEN if row[name]]
     rejected = _rejected(run)
-    mine = telemetry_rejected.total(rejected[key] for key in keys if key in rejected)
+    mine = telemetry_rejected.total(
+        counts for key, counts in rejected.items() if keys is None or key in keys
+    )
     row["smi_rejected_why"] = telemetry_rejected.written(mine)
     return row, list(found.reasons), doubts
 
