@@ -135,7 +135,7 @@ GPU = {
     "gpu": Column(
         "", "index in the calls that show the most accelerators; empty: it changed even there"
     ),
-    "uuid": Column("", "the accelerator's key: UUID, else bus id, else index"),
+    "uuid": Column("", "the accelerator's key: UUID, else bus id, else index, else row"),
     "name": Column("", "model as the tool names it"),
     "in_use": Column("", "yes or no; empty: it cannot be told"),
     "in_use_by": Column("", f"by what that is known: {_HOW}"),

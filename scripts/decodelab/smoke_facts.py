@@ -68,7 +68,7 @@ def telemetry_facts(file: Path) -> Facts | None:
         "call_median_s": statistics.median(costs) if costs else None,
         "call_max_s": max(costs, default=None),
         "samples": len(capture.samples),
-        "accelerators": len({s.reading.key for s in capture.samples}),
+        "accelerators": len(telemetry.by_accelerator(capture.samples)),
         "names": sorted({s.reading.name for s in capture.samples if s.reading.name}),
         "metrics": {name: _range(capture, name) for name in telemetry.METRICS},
         "rejected": len(capture.rejected),

@@ -3,16 +3,17 @@ nowhere, lists in quotes.
 
 In: text, a tool's names for what is read, and the names of the columns where the text has no header.
 Out: readings. A row with too few cells, a cut cell and a unit that does not belong to the column give
-None or no reading, never a guess."""
+None or no reading, never a guess. A line of as many cells whose identity is none is a message."""
 
 from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from decodelab.telemetry_reading import (
     METRICS,
+    UUID,
     Parsed,
     Reading,
     UnreadableSmi,
@@ -21,6 +22,7 @@ from decodelab.telemetry_reading import (
     index,
     not_known,
     quantity,
+    uuid_of,
 )
 
 Names = Mapping[str, tuple[str, ...]]  # metric or identity -> a tool's names; the first known wins
@@ -50,8 +52,7 @@ QUERY: Names = {
     "mem_mhz": ("clocks.current.memory", "clocks.mem", "clocks.current.mem"),
 }
 _COLUMN = re.compile(r"([^\[\]]*?)\s*(?:\[([^\[\]]*)\]|\(([^()]*)\))?:?")
-UUID = re.compile(r"(?:GPU-)?[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
-_UNIQUE = re.compile(r"(?:0x)?[0-9a-fA-F]{8,16}")  # rocm-smi's Unique ID
+_TIME = re.compile(r"[0-9]|.*[0-9]:[0-9]{2}")
 BUS = re.compile(r"(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]")
 Cells = dict[str, tuple[str, str | None]]  # column -> the cell, and the unit its header gives
 
@@ -66,7 +67,7 @@ def read(text: str, fields: Sequence[str], tool: str, names: Names = QUERY) -> P
         return any(name in lowered for name in known)
 
     columns = [column(name) or (name, None) for name in fields]
-    headed = False
+    headed, row = False, 0
     lines = text.split("\n")
     for position, raw in enumerate(lines):
         line, ended = raw.rstrip("\r"), position < len(lines) - 1
@@ -77,11 +78,11 @@ def read(text: str, fields: Sequence[str], tool: str, names: Names = QUERY) -> P
         if any(found is not None and found[0] in known for found in header):
             whole = [found for found in header if found is not None]
             if len(whole) == len(cells):
-                columns, headed = whole, True
+                columns, headed, row = whole, True, 0
             else:
                 parsed.messages.append(f"cut header: {line[:120]}")
         elif columns and len(cells) == len(columns):
-            _row(parsed, names, columns, cells, ended, line)
+            row += _row(parsed, names, columns, cells, ended, row)
         else:
             parsed.messages.append(line[:200])
     if not columns:
@@ -120,43 +121,85 @@ def _row(
     columns: list[tuple[str, str | None]],
     cells: list[str],
     ended: bool,
-    line: str,
-) -> None:
+    place: int,
+) -> bool:
+    """Take a row; False if it is a line of something else, which has no place among the rows."""
+    line = ", ".join(cells)
     if not ended and not (has_unit(cells[-1]) or UUID.fullmatch(cells[-1])):
         parsed.messages.append(f"no line end: {columns[-1][0]} may be cut and is left out")
         cells = [*cells[:-1], ""]
     by: Cells = {name: (cell, u) for (name, u), cell in zip(columns, cells, strict=True)}
+    if not _is_row(by, names):
+        parsed.messages.append(line[:200])
+        return False
     reading = reading_of(by, names)
-    known = reading.uuid or reading.bus or reading.gpu is not None
-    if known or any(value is not None for value in reading.values.values()):
+    if reading.uuid is None and reading.bus is None:
+        reading.place = place
+    said = any(not not_known(cell) for _, cell, _ in _metric_cells(by, names))
+    if reading.uuid or reading.bus or said:
         parsed.readings.append(reading)
     else:
-        parsed.messages.append(line[:200])
+        parsed.messages.append(line[:200])  # an index alone says nothing
+    return True
+
+
+def _is_row(cells: Cells, names: Names) -> bool:
+    """Whether each identity is one or not known; of rows without any, each metric."""
+    sure = False
+    for target, candidates in names.items():
+        held = [cells[name] for name in candidates if name in cells]
+        if target in _FORMS:
+            sure = sure or (bool(held) and target in IDENTITY)
+            if not all(not_known(cell) or _FORMS[target](cell) is not None for cell, _ in held):
+                return False
+    if sure:
+        return True
+    metrics = _metric_cells(cells, names)
+    return all(not_known(cell) or quantity(m, cell, unit) is not None for m, cell, unit in metrics)
+
+
+def _metric_cells(cells: Cells, names: Names) -> list[tuple[str, str, str | None]]:
+    """Metric, cell and unit of each column that tells a metric."""
+    return [(m, *cells[name]) for m in METRICS for name in names.get(m, ()) if name in cells]
 
 
 def reading_of(cells: Cells, names: Names) -> Reading:
     """One accelerator from its named cells."""
     reading = Reading()
     for target, candidates in names.items():
-        for name in candidates:
-            if name in cells and _fill(reading, target, *cells[name]):
-                break
+        if target in METRICS:
+            told = {name: _quantity(target, cells.get(name)) for name in candidates}
+            reading.values[target] = next((v for v in told.values() if v is not None), None)
+            if len(candidates) > 1:
+                reading.told[target] = told
+            continue
+        held = (cells[name][0] for name in candidates if name in cells)
+        cell = next((cell for cell in held if not not_known(cell)), None)
+        if cell is not None:
+            setattr(reading, target, _FORMS[target](cell) if target in IDENTITY else cell)
     return reading
 
 
-def _fill(reading: Reading, target: str, cell: str, unit: str | None) -> bool:
-    """Put the cell into the reading; False where it says nothing."""
-    if not_known(cell):
-        return False
-    if target == "gpu":
-        reading.gpu = index(cell.removeprefix("card"))
-    elif target == "uuid":
-        reading.uuid = cell if UUID.fullmatch(cell) or _UNIQUE.fullmatch(cell) else None
-    elif target == "bus":
-        reading.bus = cell if BUS.fullmatch(cell) else None
-    elif target in METRICS:
-        reading.values[target] = quantity(target, cell, unit)
-        return reading.values[target] is not None
-    else:
-        setattr(reading, target, cell)
-    return True
+def _quantity(metric: str, cell: tuple[str, str | None] | None) -> float | None:
+    return None if cell is None or not_known(cell[0]) else quantity(metric, *cell)
+
+
+def _index(cell: str) -> int | None:
+    return index(cell.removeprefix("card"))
+
+
+def _bus(cell: str) -> str | None:
+    return cell if BUS.fullmatch(cell) else None
+
+
+def _stamp(cell: str) -> str | None:
+    return cell if _TIME.match(cell) else None
+
+
+IDENTITY = ("gpu", "uuid", "bus")
+_FORMS: dict[str, Callable[[str], int | str | None]] = {
+    "gpu": _index,
+    "uuid": uuid_of,
+    "bus": _bus,
+    "stamp": _stamp,
+}

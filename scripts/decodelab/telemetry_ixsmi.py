@@ -35,7 +35,7 @@ def _monitor(text: str) -> Parsed:
     for raw in text.split("\n"):
         line = raw.strip()
         if found := _MONITOR.fullmatch(line):
-            reading = Reading(gpu=row, stamp=stamp)
+            reading = Reading(gpu=row, place=row, stamp=stamp)
             for metric, cell in zip(_MONITORED, found.groups(), strict=True):
                 reading.values[metric] = quantity(metric, cell)
             parsed.readings.append(reading)

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import re
 
-from decodelab.telemetry_csv import UUID
-from decodelab.telemetry_reading import Parsed, Reading, index
+from decodelab.telemetry_reading import Parsed, Reading, index, uuid_of
 
 _LISTED = re.compile(r"^GPU ([0-9]+): (\S.*?) \(UUID: (\S+)\)[ \t\r]*$", re.MULTILINE)
 
@@ -20,8 +19,8 @@ def read(text: str, tool: str) -> Parsed:
     parsed = Parsed(tool)
     for line in text.split("\n"):
         if found := _LISTED.fullmatch(line):
-            uuid = found[3] if UUID.fullmatch(found[3]) else None
-            parsed.readings.append(Reading(gpu=index(found[1]), name=found[2], uuid=uuid))
+            reading = Reading(gpu=index(found[1]), name=found[2], uuid=uuid_of(found[3]))
+            parsed.readings.append(reading)
         elif line.strip():
             parsed.messages.append(line.strip()[:200])
     return parsed

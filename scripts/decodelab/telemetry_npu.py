@@ -89,11 +89,18 @@ def _is_row(line: str) -> bool:
 
 def _first_row(cells: list[str]) -> Reading:
     named, state = _CARD.fullmatch(cells[0]), _CARD_STATE.fullmatch(cells[2])
-    reading = Reading(gpu=index(named[1]), name=named[2]) if named else Reading()
+    reading = Reading()
+    if named:
+        reading = Reading(gpu=index(named[1]), name=named[2], board=_board(index(named[1])))
     if state:
         reading.values["power_w"] = quantity("power_w", state["power"])
         reading.values["temp_c"] = quantity("temp_c", state["temp"])
     return reading
+
+
+def _board(npu: int | None) -> str:
+    """The card, of which the chips of one NPU id are parts."""
+    return f"NPU {npu}"
 
 
 def _second_row(reading: Reading, cells: list[str]) -> Reading:
@@ -143,7 +150,10 @@ def _card(parsed: Parsed, paragraphs: list[Paragraph]) -> None:
         parsed.messages.append("a card without its NPU ID is left out")
         return
     board = Reading(
-        gpu=npu, bus=_known(head, "PCIe Bus Info"), serial=_known(head, "Serial Number")
+        gpu=npu,
+        bus=_known(head, "PCIe Bus Info"),
+        serial=_known(head, "Serial Number"),
+        board=_board(npu),
     )
     board.name = _known(head, "Product Name")
     several = index(head.get("Chip Count", "")) != 1
@@ -168,6 +178,7 @@ def _card(parsed: Parsed, paragraphs: list[Paragraph]) -> None:
 
 def _chip(board: Reading, chip: int, pairs: dict[str, str]) -> Reading:
     reading = Reading(gpu=board.gpu, chip=chip, bus=board.bus, serial=board.serial)
+    reading.board = board.board
     reading.name = _known(pairs, "Product Type")
     for key, metric in KEYS.items():
         if (value := quantity(metric, pairs.get(key, ""))) is not None:
@@ -209,6 +220,7 @@ def _watch(parsed: Parsed, lines: list[str]) -> None:
             continue
         row = dict(zip(columns, cells, strict=True))
         reading = Reading(gpu=index(row["NpuID"]), chip=index(row.get("ChipId", "")))
+        reading.board = _board(reading.gpu)
         for name, metric in WATCH.items():
             reading.values[metric] = quantity(metric, row.get(name, ""))
         parsed.readings.append(reading)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -38,6 +38,15 @@ UNITS: dict[str, dict[str, float]] = {
 }
 SENTINEL = 65535.0  # a 16-bit "unknown" that a dead card or an old driver prints as a value
 SENTINEL_METRICS = ("power_w", "power_cap_w", "temp_c", "sm_mhz", "mem_mhz", "util_pct")
+# Above these it is another column's number, or one in another unit.
+LIMITS = {
+    "temp_c": 150.0,
+    "power_w": 5000.0,
+    "power_cap_w": 5000.0,
+    "sm_mhz": 30e3,
+    "mem_mhz": 30e3,
+}
+NEVER_ZERO = ("power_w", "power_cap_w", "mem_total_mib")  # 0 there is a tool's "not known"
 POWER_OVER_CAP = 1.5  # a draw above this multiple of the cap is a broken reading, not a peak
 
 # Words that mean "not known". Compared without brackets and case; a token that was cut is one too.
@@ -48,6 +57,10 @@ NOT_KNOWN = frozenset({
 })  # fmt: skip
 _WHY_NOT = re.compile(r"(?<=\S)\s+\(.*")  # N/A (Secondary die)
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(\S*)")
+UUID = re.compile(r"(?:GPU-)?[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
+_UNIQUE = re.compile(r"(?:0x)?[0-9a-fA-F]{8,16}")  # rocm-smi's Unique ID
+_OTHER_UUID = re.compile(r"(?=.*[A-Za-z])\w[\w.:/-]*")  # one word; a masked one (GPU-???) is none
+UNSURE = "?"  # key of the readings whose accelerator cannot be told
 
 
 class UnreadableSmi(ValueError):
@@ -61,18 +74,49 @@ class Reading:
     values: dict[str, float | None] = field(default_factory=lambda: dict.fromkeys(METRICS))
     gpu: int | None = None  # index as printed; may shift when a card is lost
     chip: int | None = None  # of a card with several, which may share one bus id
+    place: int | None = None  # row within its text, of a form that prints no identity
     uuid: str | None = None
     bus: str | None = None
     serial: str | None = None  # of the board: the same on each of its dies
+    board: str | None = None  # what else tells the board; None: the serial does
     name: str | None = None
     stamp: str | None = None  # the tool's own time text; local, without a zone
     processes: int | None = None  # that the tool lists on it; None: it lists none at all
+    # metric -> what each field that may tell it says, best first; of these `telemetry_sources`
+    # takes one for the whole capture
+    told: dict[str, dict[str, float | None]] = field(default_factory=dict)
+    of_board: dict[str, float | None] = field(default_factory=dict)  # the board's draw and cap
+    power_of: str | None = None  # "die" or "board", where the tool's form says it
+    accelerator: str | None = None  # its key in the capture, from `telemetry_identity`
+    doubts: tuple[str, ...] = ()  # codes
 
     @property
     def key(self) -> str:
         """What tells one accelerator from another, whatever its index: UUID, bus id, then index."""
-        card = self.uuid or self.bus or ("?" if self.gpu is None else str(self.gpu))
+        if self.accelerator is not None:
+            return self.accelerator
+        card = self.uuid or self.bus or (UNSURE if self.gpu is None else str(self.gpu))
         return card if self.chip is None else f"{card}/{self.chip}"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A reading and its place; `t` is the middle of the call on the capture's clock."""
+
+    record: int
+    t: float | None
+    reading: Reading
+
+
+def by_accelerator(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
+    """The samples of each accelerator by its key, in the order in which they are first seen; those
+    whose accelerator cannot be told are left out.
+    """
+    out: dict[str, list[Sample]] = {}
+    for sample in samples:
+        if (key := sample.reading.key) != UNSURE:
+            out.setdefault(key, []).append(sample)
+    return out
 
 
 @dataclass
@@ -113,7 +157,9 @@ def quantity(metric: str, cell: str, unit: str | None = None) -> float | None:
     written = (found[2] or unit or "").lower()
     factor = UNITS[metric].get(written) if written else 1.0
     value = float(found[1])
-    return None if factor is None or not math.isfinite(value) else value * factor
+    if factor is None or not math.isfinite(value) or (value == 0 and metric in NEVER_ZERO):
+        return None
+    return value * factor
 
 
 def has_unit(cell: str) -> bool:
@@ -125,6 +171,16 @@ def has_unit(cell: str) -> bool:
 def index(cell: str) -> int | None:
     """A small whole number, as devices are counted; None for anything else."""
     return int(cell) if re.fullmatch(r"[0-9]{1,9}", cell) else None
+
+
+def uuid_of(cell: str) -> str | None:
+    """A UUID, or whatever one word a tool gives as one; None for a number, a quantity, a message."""
+    text = cell.strip()
+    if not_known(text):
+        return None
+    if UUID.fullmatch(text) or _UNIQUE.fullmatch(text):
+        return text
+    return text if _OTHER_UUID.fullmatch(text) and not has_unit(text) else None
 
 
 def first_words(text: str) -> str:
@@ -147,6 +203,9 @@ def reject(reading: Reading) -> list[dict[str, Any]]:
     for metric in SENTINEL_METRICS:
         if (values[metric] or 0.0) >= SENTINEL:
             drop(metric, "sentinel")
+    for metric, limit in LIMITS.items():
+        if (values[metric] or 0.0) > limit:
+            drop(metric, f"above {limit:g} {METRICS[metric][0]}")
     power, cap = values["power_w"], values["power_cap_w"]
     if power is not None and cap and power > POWER_OVER_CAP * cap:
         drop("power_w", f"above {POWER_OVER_CAP} x cap")

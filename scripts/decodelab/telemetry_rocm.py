@@ -16,7 +16,9 @@ from decodelab.telemetry_reading import (
     Reading,
     UnreadableSmi,
     first_words,
+    has_unit,
     index,
+    not_known,
     quantity,
 )
 
@@ -88,7 +90,7 @@ def _table(text: str) -> Parsed:
         words = line.replace(", ", ",").split()
         if _TABLE.match(line):
             columns = words[words.index("Temp") :]
-        elif columns and len(words) > len(columns) and index(words[0]) is not None:
+        elif columns and _is_row(words, len(columns)):
             reading = Reading(gpu=index(words[0]))
             for name, cell in zip(columns, words[-len(columns) :], strict=True):
                 if name in TABLE and not cell[-1].isdigit():  # all have a unit
@@ -101,6 +103,15 @@ def _table(text: str) -> Parsed:
     if not parsed.readings:
         raise UnreadableSmi("looked for the rows of a card in rocm-smi's table; found none whole")
     return parsed
+
+
+def _is_row(words: list[str], columns: int) -> bool:
+    """Whether a line's last words are this header's cells: its Temp is one, left of it are names."""
+    if len(words) <= columns or index(words[0]) is None:
+        return False
+    temp, left = words[-columns], words[1:-columns]
+    told = not_known(temp) or (has_unit(temp) and quantity("temp_c", temp) is not None)
+    return told and not any(has_unit(word) for word in left)
 
 
 READER = Reader(

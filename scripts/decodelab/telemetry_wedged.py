@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from decodelab.telemetry import Sample
+from decodelab.telemetry_reading import Sample, by_accelerator
 
 SAMPLES = 3  # fewer prove no constant
 BUSY_PCT = 100.0
-IDLE_SHARE = 0.03  # of the memory, at least IDLE_MIB
-IDLE_MIB = 600.0  # idle cards hold 257 to 513 MiB, of 16 GiB as of 32 GiB
+IDLE_SHARE = 0.03  # of the memory
+IDLE_MIB = 600.0  # idle cards hold 257 to 513 MiB, whatever their size
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,7 @@ class Wedged:
 def wedged(samples: Sequence[Sample]) -> list[Wedged]:
     """The wedged cards of a capture, by key. A sample that lacks utilisation or memory proves nothing
     and is left out; one that shows less, or a process, clears the card."""
-    by_card: dict[str, list[Sample]] = {}
-    for sample in samples:
-        by_card.setdefault(sample.reading.key, []).append(sample)
-    found = (_judged(key, card) for key, card in sorted(by_card.items()))
+    found = (_judged(key, card) for key, card in sorted(by_accelerator(samples).items()))
     return [one for one in found if one is not None]
 
 

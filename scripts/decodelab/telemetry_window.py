@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from decodelab import telemetry_boards, telemetry_rejected
-from decodelab.telemetry import METRICS, Reading, Sample
+from decodelab.telemetry import METRICS, Reading, Sample, by_accelerator
 from decodelab.telemetry_curve import (
     Points,
     Span,
@@ -141,6 +141,7 @@ def figures(
     _idle_share(group)
     _boards(group)
     _rejected(group)
+    _unsure(group)
     _count(group)
     for place, name in enumerate(PHASES):
         _phase(group, name, phases[place] if phases is not None else None)
@@ -150,14 +151,6 @@ def figures(
 
 
 _SERIOUS = ("telemetry_gap", "telemetry_does_not_cover")
-
-
-def by_accelerator(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
-    """The samples of each accelerator by its key, in the order in which they are first seen."""
-    out: dict[str, list[Sample]] = {}
-    for sample in samples:
-        out.setdefault(sample.reading.key, []).append(sample)
-    return out
 
 
 def _caps(group: _Group) -> None:
@@ -287,6 +280,14 @@ def _rejected(group: _Group) -> None:
     group.values["smi_rejected"] = sum(counts.values())
     told = {found.metric for found in counts}
     group.doubts.extend(Doubt("telemetry_rejected", name) for name in METRICS if name in told)
+
+
+def _unsure(group: _Group) -> None:
+    """Readings whose accelerator, or whose board's share in the draw, cannot be told."""
+    codes = {code for s in group.samples for code in s.reading.doubts}
+    group.doubts.extend(Doubt(code, "power_w") for code in sorted(codes))
+    if telemetry_boards.DOUBT in codes:
+        group.values["energy_j_window"] = group.values["cap_share_window"] = None
 
 
 def _count(group: _Group) -> None:

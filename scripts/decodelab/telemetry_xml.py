@@ -1,11 +1,13 @@
 """`-q -x`, the XML log of nvidia-smi and ixsmi.
 
 In: text. Out: readings, one per whole `<gpu>` element; a cut element gives none, and what comes twice
-in one is not known. Of a board with two dies the die's own power is taken; where only the board's is
-printed, on each die alike, the first die carries it and the other has none, as in ixsmi's table."""
+in one is not known. `gpu` is the element's place: the tools list cards in the order of their indices,
+and the minor number is another thing (a container's only card may have 3). The die's own power is
+read; the board's, which each of its dies prints alike, is put beside it for `telemetry_sources`."""
 
 from __future__ import annotations
 
+import bisect
 import re
 from xml.etree import ElementTree
 
@@ -14,17 +16,17 @@ from decodelab.telemetry_reading import (
     Parsed,
     Reading,
     UnreadableSmi,
-    index,
     not_known,
     quantity,
 )
 
+DIE_POWER = "power_readings/gpu_power_draw"  # of a form that tells dies from boards
 PATHS: dict[str, tuple[str, ...]] = {
     "util_pct": ("utilization/gpu_util",),
     "mem_used_mib": ("memory_usage/used", "fb_memory_usage/used"),
     "mem_total_mib": ("memory_usage/total", "fb_memory_usage/total"),
     "power_w": (
-        "power_readings/gpu_power_draw",
+        DIE_POWER,
         "power_readings/power_draw",
         "gpu_power_readings/power_draw",
         "gpu_power_readings/average_power_draw",
@@ -45,6 +47,8 @@ BOARD_POWER = {
     "power_cap_w": "power_readings/current_board_power_limit",
 }
 _GPU = re.compile(r"<gpu\b[^>]*>.*?</gpu>", re.DOTALL)
+_GPU_TAG = re.compile(r"<gpu\b")
+_LOG = re.compile(r"<(?:ixsmi|nvidia_smi)_log|<timestamp>")
 _STAMP = re.compile(r"<timestamp>([^<]*)</timestamp>")
 
 
@@ -55,32 +59,33 @@ def is_log(text: str) -> bool:
 def read(text: str, tool: str) -> Parsed:
     parsed = Parsed(tool)
     stamps = [(m.start(), m[1].strip()) for m in _STAMP.finditer(text)]
-    boards: dict[str, list[tuple[Reading, ElementTree.Element]]] = {}
+    stamped = [at for at, _ in stamps]
+    begins = [found.start() for found in _GPU_TAG.finditer(text)]
+    logs = [found.start() for found in _LOG.finditer(text)]
     for match in _GPU.finditer(text):
+        at = match.start()
+        log = logs[bisect.bisect(logs, at) - 1] if logs and logs[0] < at else 0
+        # cut and broken ones have their places
+        place = bisect.bisect_left(begins, at) - bisect.bisect_left(begins, log)
+        last = bisect.bisect_left(stamped, at) - 1
+        stamp = stamps[last][1] if last >= 0 else None
         try:
             element = ElementTree.fromstring(match[0])
         except (ElementTree.ParseError, ValueError) as error:
             parsed.messages.append(f"a <gpu> element that is no XML: {error}")
             continue
-        stamp = next((s for at, s in reversed(stamps) if at < match.start()), None)
-        reading = _reading(element, len(parsed.readings), stamp)
-        parsed.readings.append(reading)
-        if reading.serial:
-            boards.setdefault(f"{reading.serial} {stamp}", []).append((reading, element))
-    cut = len(re.findall(r"<gpu\b", text)) - len(re.findall(r"</gpu>", text))
+        parsed.readings.append(_reading(element, place, stamp))
+    cut = len(begins) - len(re.findall(r"</gpu>", text))
     if cut > 0:
         parsed.messages.append("a <gpu> element was cut and is left out")
-    for dies in boards.values():
-        _once_a_board(parsed, dies)
     if not parsed.readings:
         raise UnreadableSmi("looked for a whole <gpu> element in the XML log; found none")
     return parsed
 
 
-def _reading(element: ElementTree.Element, position: int, stamp: str | None) -> Reading:
-    minor = index(_text(element, "minor_number") or "")
+def _reading(element: ElementTree.Element, place: int, stamp: str | None) -> Reading:
     reading = Reading(
-        gpu=position if minor is None else minor,
+        gpu=place,
         uuid=_text(element, "uuid"),
         bus=element.get("id"),
         serial=_text(element, "serial"),
@@ -89,23 +94,16 @@ def _reading(element: ElementTree.Element, position: int, stamp: str | None) -> 
         processes=_processes(element),
     )
     for metric in METRICS:
-        found = (_quantity(element, metric, path) for path in PATHS[metric])
-        reading.values[metric] = next((value for value in found if value is not None), None)
+        told = {path: _quantity(element, metric, path) for path in PATHS[metric]}
+        reading.values[metric] = next((v for v in told.values() if v is not None), None)
+        if len(told) > 1:
+            reading.told[metric] = told
+    if element.find(DIE_POWER) is not None:
+        reading.power_of = "die"
+    board = {metric: _quantity(element, metric, path) for metric, path in BOARD_POWER.items()}
+    if board["power_w"] is not None:
+        reading.of_board = board
     return reading
-
-
-def _once_a_board(parsed: Parsed, dies: list[tuple[Reading, ElementTree.Element]]) -> None:
-    """The draw of a board of which no die tells its own, on the first of its dies."""
-    if any(reading.values["power_w"] is not None for reading, _ in dies):
-        return
-    first, element = dies[0]
-    found = {metric: _quantity(element, metric, path) for metric, path in BOARD_POWER.items()}
-    if found["power_w"] is not None:
-        first.values.update(found)
-        if len(dies) > 1:
-            parsed.messages.append(
-                f"{len(dies)} dies on board {first.serial}: its power is told once, at {first.key}"
-            )
 
 
 def _quantity(element: ElementTree.Element, metric: str, path: str) -> float | None:

@@ -254,3 +254,82 @@ def test_a_card_keeps_its_key_when_another_is_lost_and_the_indices_shift() -> No
 def test_chips_that_share_a_bus_id_are_two_accelerators() -> None:
     keys = [r.key for r in read_sample("npu-smi/info_310p_duo.txt").readings]
     assert keys == ["0000:0C:00.0/0", "0000:0C:00.0/1"]
+
+
+@pytest.mark.parametrize("fields", [("index", "power.draw"), ("uuid", "power.draw")])
+def test_a_message_with_as_many_commas_as_a_row_is_a_message(fields: tuple[str, str]) -> None:
+    said = "WARNING: infoROM is corrupted, 25"
+    text = f"{', '.join(fields)} [W]\n{said}\n"
+    assert (parsed := telemetry.read_text(text, "nvidia-smi")).readings == []
+    assert parsed.messages == [said]
+    bare = telemetry.read_text(
+        f"50, 25\n{said}\n", "nvidia-smi", fields=["utilization.gpu", "power.draw"]
+    )
+    assert len(bare.readings) == 1 and bare.messages == [said]
+
+
+@pytest.mark.parametrize(("header", "row"), [("DCU", "HCU"), ("HCU", "DCU")])
+def test_a_row_of_another_table_is_not_read_by_this_one_s_header(header: str, row: str) -> None:
+    tables = {
+        "DCU": (
+            "DCU Temp AvgPwr Perf PwrCap VRAM% DCU% Mode",
+            "0 53.0C 96.0W auto 300.0W 0% 0% Normal",
+        ),
+        "HCU": (
+            "HCU Temp AvgPwr Perf PwrCap VRAM% HCU% Dec% Enc% Mode",
+            "1 46.0C 51.0W auto 400.0W 0% 0.0% 0.0% 0.0% Normal",
+        ),
+    }
+    own, (_, other) = tables[header], tables[row]
+    text = f"===== System Management Interface =====\n{own[0]}\n{own[1]}\n{other}\n"
+    parsed = telemetry.read_text(text)
+    assert [r.values["power_w"] for r in parsed.readings] == [96.0 if header == "DCU" else 51.0]
+    assert other in parsed.messages
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("nvidia-smi/table_mig.txt", "python", "/root/Iluvatar-port/venv/bin/python"),
+        (
+            "npu-smi/info_310p_duo.txt",
+            "No running processes found in NPU 2944 ",
+            "| 2944 0 | 1 | NVIDIA-MX-SMI | 5 ",
+        ),
+        (
+            "nvidia-smi/log_v12.xml",
+            "<pid>4711</pid>",
+            "<pid>4711</pid><process_name>/opt/MX-SMI/Iluvatar/python</process_name>",
+        ),
+    ],
+)
+def test_a_vendor_s_name_in_a_process_path_changes_nothing(name: str, old: str, new: str) -> None:
+    assert old in TEXTS[name]
+    text, tool = TEXTS[name].replace(old, new), folder(name)
+    for asked in (None, tool):
+        parsed = read(name, text, asked)
+        assert parsed.tool == tool
+        assert [r.values for r in parsed.readings] == [r.values for r in read_sample(name).readings]
+
+
+@pytest.mark.parametrize("text", ["0.0 W", "0"])
+def test_a_draw_or_cap_of_nothing_is_not_known(text: str) -> None:
+    parsed = telemetry.read_text(
+        f"index, power.draw, power.limit, utilization.gpu\n0, {text}, {text}, 0\n"
+    )
+    values = parsed.readings[0].values
+    assert (values["power_w"], values["power_cap_w"], values["util_pct"]) == (None, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("values", "rejected"),
+    [
+        ({"power_w": 54000.0}, ["power_w"]),  # mW without a unit, and no cap to compare
+        ({"temp_c": 32768.0}, ["temp_c"]),  # another column's number
+        ({"power_w": 2700.0, "temp_c": 105.0, "mem_mhz": 14001.0}, []),
+    ],
+)
+def test_what_no_device_can_have_is_rejected(values: dict[str, float], rejected: list[str]) -> None:
+    reading = Reading()
+    reading.values.update(values)
+    assert [item["metric"] for item in telemetry.reject(reading)] == rejected

@@ -16,7 +16,8 @@ from decodelab.telemetry_window import Doubt, WindowFigures
 
 
 def sample(t: float | None, gpu: int = 0, name: str | None = None, **values: float) -> Sample:
-    reading = Reading(gpu=gpu, name=name)
+    bus = f"00000000:{0x35 + 3 * gpu:02X}:00.0"  # as the dies of an MR-V100 DUO
+    reading = Reading(gpu=gpu, uuid=str(gpu), bus=bus, name=name)
     reading.values.update(values)
     return Sample(0, t, reading)
 
@@ -301,8 +302,36 @@ def test_one_die_alone_has_no_draw_of_its_own() -> None:
 
 
 def test_dies_with_a_draw_of_their_own_are_summed() -> None:
-    found = figures([*steady(0, DUO, **BOARD), *steady(1, DUO, **BOARD)])
-    assert found.values["energy_j_window"] == pytest.approx(800.0)
+    one, other = {**BOARD, "power_cap_w": 205.0}, {**BOARD, "power_cap_w": 205.0, "power_w": 41.0}
+    both = [*steady(0, DUO, **one), *steady(1, DUO, **other)]
+    assert figures(both).values["energy_j_window"] == pytest.approx(810.0)
+    assert telemetry_boards.unsure(telemetry_window.by_accelerator(both)) == []
+
+
+def test_a_board_s_draw_that_both_dies_print_counts_once() -> None:
+    both = [*steady(0, DUO, **BOARD), *steady(1, DUO, **BOARD)]
+    for s in both[::2]:
+        s.reading.values["power_w"] = 40.5  # it changes between the two looks
+    found = figures(both)
+    assert found.values["energy_j_window"] == pytest.approx(402.5, abs=2.5)
+    assert found.values["cap_share_window"] == pytest.approx(40 / 350, rel=0.02)
+    assert telemetry_boards.unsure(telemetry_window.by_accelerator(both)) == []
+    for s in both[:12]:
+        s.reading.values["power_w"] = 60.0  # each has the board's cap and another draw
+    by_gpu = telemetry_window.by_accelerator(both)
+    assert telemetry_boards.silent(by_gpu) == {} and telemetry_boards.unsure(by_gpu) == ["0", "1"]
+
+
+def test_a_draw_that_may_be_the_die_s_or_the_board_s_has_no_energy() -> None:
+    """Alike on both dies, and the cap does not tell: two idle dies, or one board twice."""
+    idle = {**BOARD, "power_cap_w": 205.0}
+    both = [*steady(0, DUO, **idle), *steady(1, DUO, **idle)]
+    assert telemetry_boards.unsure(telemetry_window.by_accelerator(both)) == ["0", "1"]
+    telemetry_boards.mark_unsure(both)
+    found = figures(both)
+    assert found.values["energy_j_window"] is None and found.values["cap_share_window"] is None
+    assert Doubt("telemetry_unsure_board", "power_w") in found.doubts
+    assert found.values["power_w_mean_window"] == pytest.approx(40.0)
 
 
 def test_a_single_die_card_without_a_draw_is_no_die_of_a_board() -> None:
@@ -311,11 +340,33 @@ def test_a_single_die_card_without_a_draw_is_no_die_of_a_board() -> None:
     assert found.values["energy_j_window"] is None
 
 
-def test_a_lost_die_does_not_pass_for_one_that_never_told() -> None:
+def test_each_board_is_judged_by_itself() -> None:
     four = [*steady(0, DUO, **DIE), *steady(1, DUO, **BOARD)]
     four += [*steady(2, DUO, **DIE), *steady(3, DUO, **DIE)]  # the second board's draw is lost
-    assert telemetry_boards.silent(telemetry_window.by_accelerator(four)) == {}
+    assert telemetry_boards.silent(telemetry_window.by_accelerator(four)) == {"0": "1"}
     assert figures(four).values["energy_j_window"] is None
+    mixed = [*steady(0, DUO, **DIE), *steady(1, DUO, **BOARD)]
+    mixed += steady(9, "Iluvatar MR-V100", **{**BOARD, "power_cap_w": 150.0})
+    assert figures(mixed).values["energy_j_window"] == pytest.approx(800.0)
+
+
+def test_dies_of_two_boards_are_no_pair() -> None:
+    """A container sees one die of each: who carries the silent one's draw is not among them."""
+    far = [*steady(0, DUO, **BOARD), *steady(9, DUO, **DIE)]
+    three = [*steady(1, DUO, **BOARD), *steady(2, DUO, **DIE), *steady(3, DUO, **BOARD)]
+    for samples, dies in ((far, ["0", "9"]), (three, ["1", "2", "3"])):
+        by_gpu = telemetry_window.by_accelerator(samples)
+        assert telemetry_boards.silent(by_gpu) == {}
+        assert telemetry_boards.unsure(by_gpu) == dies
+
+
+def test_a_die_that_tells_its_own_draw_carries_no_other_s() -> None:
+    pair = [*steady(0, DUO, **DIE), *steady(1, DUO, **BOARD)]
+    for s in pair:
+        s.reading.power_of = "die"
+    by_gpu = telemetry_window.by_accelerator(pair)
+    assert telemetry_boards.silent(by_gpu) == {} and telemetry_boards.unsure(by_gpu) == []
+    assert figures(pair).values["energy_j_window"] is None
 
 
 def test_a_serial_tells_the_dies_of_a_board() -> None:
