@@ -25,7 +25,7 @@ _PREFILL = "while a request waits for its first token (queue and prefill)"
 _DECODE = "while none waits for its first token and one is in decode"
 _PHASES = {"prefill": _PREFILL, "decode": _DECODE}
 _OVER = dict.fromkeys(telemetry.METRICS, "over the accelerators that report it")
-_OVER |= dict.fromkeys(OF_BOARDS, "over the boards that report it, a board of two dies once")
+_OVER |= dict.fromkeys(OF_BOARDS, "over the boards that report it, a board of several dies once")
 
 
 def _levels(metric: str) -> dict[str, Column]:

@@ -262,8 +262,8 @@ def _idle_share(group: _Group) -> None:
 
 
 def _boards(group: _Group) -> None:
-    """A draw that is a board's is told. Where only one of its dies is in the group it is not known
-    what that die drew: the draw of both would be charged to it, or none.
+    """A draw that is a board's is told. Where not all of its dies are in the group it is not known
+    what those drew: the draw of all would be charged to them, or none.
     """
     for die, partner in group.silent.items():
         if die in group.by_gpu and partner in group.by_gpu:
@@ -272,7 +272,7 @@ def _boards(group: _Group) -> None:
             group.doubts.append(Doubt("telemetry_power_on_other_die", "power_w"))
             group.values["energy_j_window"] = group.values["cap_share_window"] = None
         elif partner in group.by_gpu:
-            group.doubts.append(Doubt("telemetry_power_of_both_dies", "power_w"))
+            group.doubts.append(Doubt("telemetry_power_of_whole_board", "power_w"))
 
 
 def _rejected(group: _Group) -> None:

@@ -136,7 +136,7 @@ def duo() -> records.Run:
     ("die", "energy_j", "reason"),
     [
         ("0", None, "telemetry_power_on_other_die:power_w"),
-        ("1", 400.0, "telemetry_power_of_both_dies:power_w"),
+        ("1", 400.0, "telemetry_power_of_whole_board:power_w"),
     ],
 )
 def test_one_die_of_a_board_in_use_is_suspect(

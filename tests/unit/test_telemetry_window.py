@@ -297,7 +297,7 @@ def test_one_die_alone_has_no_draw_of_its_own() -> None:
     assert Doubt("telemetry_power_on_other_die", "power_w") in mute.doubts
     loud = telemetry_window.figures(pair[12:], 12, (0.0, 10.0), 1.0, None, silent)
     assert loud.values["energy_j_window"] == pytest.approx(400.0)
-    assert Doubt("telemetry_power_of_both_dies", "power_w") in loud.doubts
+    assert Doubt("telemetry_power_of_whole_board", "power_w") in loud.doubts
     assert Doubt("telemetry_board_power", "power_w") not in loud.doubts
 
 
