@@ -135,8 +135,8 @@ def _row(
     reading = reading_of(by, names)
     if reading.uuid is None and reading.bus is None:
         reading.place = place
-    said = any(not not_known(cell) for _, cell, _ in _metric_cells(by, names))
-    if reading.uuid or reading.bus or said:
+    known = reading.uuid or reading.bus
+    if known or any(not not_known(cell) for _, cell, _ in _metric_cells(by, names)):
         parsed.readings.append(reading)
     else:
         parsed.messages.append(line[:200])  # an index alone says nothing
@@ -167,21 +167,21 @@ def reading_of(cells: Cells, names: Names) -> Reading:
     """One accelerator from its named cells."""
     reading = Reading()
     for target, candidates in names.items():
+        held = {name: cells[name] for name in candidates if name in cells}
         if target in METRICS:
-            told = {name: _quantity(target, cells.get(name)) for name in candidates}
+            told = {name: _quantity(target, *cell) for name, cell in held.items()}
             reading.values[target] = next((v for v in told.values() if v is not None), None)
             if len(candidates) > 1:
                 reading.told[target] = told
             continue
-        held = (cells[name][0] for name in candidates if name in cells)
-        cell = next((cell for cell in held if not not_known(cell)), None)
-        if cell is not None:
-            setattr(reading, target, _FORMS[target](cell) if target in IDENTITY else cell)
+        text = next((cell for cell, _ in held.values() if not not_known(cell)), None)
+        if text is not None:
+            setattr(reading, target, _FORMS[target](text) if target in IDENTITY else text)
     return reading
 
 
-def _quantity(metric: str, cell: tuple[str, str | None] | None) -> float | None:
-    return None if cell is None or not_known(cell[0]) else quantity(metric, *cell)
+def _quantity(metric: str, cell: str, unit: str | None) -> float | None:
+    return None if not_known(cell) else quantity(metric, cell, unit)
 
 
 def _index(cell: str) -> int | None:

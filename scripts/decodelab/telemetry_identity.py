@@ -30,16 +30,17 @@ def resolve(records: Sequence[Sequence[Reading]]) -> None:
     """Set the accelerator of every reading; the key is spelled as it was first printed."""
     names = _Names(records)
     usual = _usual(records)
-    for record in records:
+    for record, surest in zip(records, names.surest, strict=True):
         whole = _is_whole(record, usual)
-        sure = {names.of(reading) for reading in record if not names.counted(reading)}
-        for reading in record:
-            name, counted = names.of(reading), names.counted(reading)
-            if name is None or (counted and (not whole or name in sure)):
+        found = [(name, name is None or name.rank >= _INDEX) for name in surest]
+        sure = {names.stands_for(name) for name, counted in found if name and not counted}
+        for reading, (name, counted) in zip(record, found, strict=True):
+            card = None if name is None else names.stands_for(name)
+            if card is None or (counted and (not whole or card in sure)):
                 reading.accelerator = UNSURE
                 reading.doubts += (DOUBT,)
             else:
-                reading.accelerator = names.spelled(name)
+                reading.accelerator = names.key(card)
 
 
 class _Names:
@@ -48,32 +49,28 @@ class _Names:
     def __init__(self, records: Sequence[Sequence[Reading]]) -> None:
         self.stronger: dict[_Name, set[_Name]] = {}
         self.printed: dict[_Name, str] = {}
-        self.shared = {name for record in records for name in _shared(record)}
-        for reading in (reading for record in records for reading in record):
-            names = list(self._names(reading))
-            for name, printed in names:
-                self.printed.setdefault(name, printed)
-                if name is not names[0][0]:
-                    self.stronger.setdefault(name, set()).add(names[0][0])
+        self.surest: list[list[_Name | None]] = []  # of each reading of each record
+        told = [[dict(_names(reading)) for reading in record] for record in records]
+        shared = {name for record in told for name in _shared(record)}
+        for record in told:
+            own = [{n: text for n, text in names.items() if n not in shared} for names in record]
+            self.surest.append([next(iter(names), None) for names in own])
+            for names in own:
+                self._take(names)
 
-    def of(self, reading: Reading) -> _Name | None:
-        """Of the reading's accelerator; None if it cannot be told."""
-        first = next(self._names(reading), None)
-        return None if first is None else self._surest(first[0])
+    def _take(self, names: dict[_Name, str]) -> None:
+        first = next(iter(names), None)
+        for name, printed in names.items():
+            self.printed.setdefault(name, printed)
+            if first is not None and name != first:
+                self.stronger.setdefault(name, set()).add(first)
 
-    def counted(self, reading: Reading) -> bool:
-        """Whether it says no more of itself than a number that counts the cards."""
-        return all(name.rank >= _INDEX for name, _ in self._names(reading))
-
-    def _names(self, reading: Reading) -> Iterator[tuple[_Name, str]]:
-        return (named for named in _names(reading) if named[0] not in self.shared)
-
-    def _surest(self, name: _Name) -> _Name | None:
-        """What it stands for; None if that was not always the same."""
-        found = {self._surest(other) for other in self.stronger.get(name, ())}
+    def stands_for(self, name: _Name) -> _Name | None:
+        """The surest name of its accelerator; None if that was not always the same."""
+        found = {self.stands_for(other) for other in self.stronger.get(name, ())}
         return name if not found else found.pop() if len(found) == 1 else None
 
-    def spelled(self, name: _Name) -> str:
+    def key(self, name: _Name) -> str:
         card = self.printed[name]
         return card if name.chip is None else f"{card}/{name.chip}"
 
@@ -91,11 +88,10 @@ def _names(reading: Reading) -> Iterator[tuple[_Name, str]]:
             yield _Name(rank, text.casefold(), reading.chip), text
 
 
-def _shared(record: Sequence[Reading]) -> set[_Name]:
+def _shared(record: Sequence[dict[_Name, str]]) -> set[_Name]:
     """UUIDs (a masked one, a virtual card's) and bus ids that several cards of one call have."""
     others: dict[_Name, set[_Name]] = {}
-    for reading in record:
-        names = [name for name, _ in _names(reading)]
+    for names in record:
         for name, weaker in itertools.pairwise(names):
             if name.rank < _INDEX:
                 others.setdefault(name, set()).add(weaker)

@@ -35,10 +35,12 @@ def settle(readings: Iterable[Reading]) -> list[str]:
 
 def _source(told: Sequence[dict[str, float | None]]) -> str:
     """Of one accelerator and metric: the field to read; "" where none told anything."""
+    order = dict.fromkeys(field for fields in told for field in fields)
+    if len(order) == 1:
+        return next(iter(order))
     there = [{field for field, v in fields.items() if v is not None} for fields in told]
     count = Counter(field for fields in there for field in fields)
     needed = OFTEN * sum(map(bool, there))
-    order = dict.fromkeys(field for fields in told for field in fields)
     often = (field for field in order if count[field] and count[field] >= needed)
     return next(often, max(count, key=lambda field: count[field], default=""))
 
