@@ -213,7 +213,8 @@ def _run_columns() -> dict[str, Column]:
             "samples", "of the accelerator with the fewest readings of util_pct"
         ),
         "smi_samples_gpu_window": Column("samples", "the same inside the run's window"),
-        "smi_rejected": Column("values", "values that cannot be true (sentinels), set to unknown"),
+        **columns_telemetry.REJECTED,
+        **columns_telemetry.SAMPLER,
     }
     return out | columns_telemetry.FIGURES | columns_telemetry.IN_USE | columns_telemetry.DOUBT
 

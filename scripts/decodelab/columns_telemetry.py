@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from decodelab import telemetry
+from decodelab.telemetry_window import OF_BOARDS
 
 
 class Column(NamedTuple):
@@ -16,20 +17,30 @@ class Column(NamedTuple):
     meaning: str
 
 
+_WINDOW = (
+    "from the first t0 to the last tL of all requests sent, whatever came of them (of a success "
+    "without tL its tE)"
+)
 _PREFILL = "while a request waits for its first token (queue and prefill)"
 _DECODE = "while none waits for its first token and one is in decode"
 _PHASES = {"prefill": _PREFILL, "decode": _DECODE}
+_OVER = dict.fromkeys(telemetry.METRICS, "over the accelerators that report it")
+_OVER |= dict.fromkeys(OF_BOARDS, "over the boards that report it, a board of several dies once")
 
 
 def _levels(metric: str) -> dict[str, Column]:
     unit, meaning = telemetry.METRICS[metric]
     return {
-        f"{metric}_mean_all": Column(unit, f"{meaning}: mean over all samples of all accelerators"),
+        f"{metric}_mean_all": Column(
+            unit, f"{meaning}: mean over all samples of all accelerators that report it"
+        ),
         f"{metric}_max_all": Column(unit, f"{meaning}: maximum over all samples"),
         f"{metric}_mean_window": Column(
-            unit, f"{meaning}: time-weighted mean inside the run's window"
+            unit, f"{meaning}: time-weighted mean inside the run's window, {_OVER[metric]}"
         ),
-        f"{metric}_max_window": Column(unit, f"{meaning}: maximum inside the run's window"),
+        f"{metric}_max_window": Column(
+            unit, f"{meaning}: largest sample inside the run's window; empty: there is none"
+        ),
     }
 
 
@@ -40,7 +51,7 @@ def _phase(name: str, when: str) -> dict[str, Column]:
             "samples", f"of the accelerator with the fewest readings of util_pct {when}"
         ),
         f"util_pct_mean_{name}": Column("%", f"time-weighted mean utilisation {when}"),
-        f"power_w_mean_{name}": Column("W", f"time-weighted mean draw {when}"),
+        f"power_w_mean_{name}": Column("W", f"time-weighted mean draw of a board {when}"),
         f"energy_j_{name}": Column("J", f"energy {when}"),
     }
 
@@ -50,17 +61,21 @@ FIGURES = {
     "power_cap_w": Column("W", "largest power limit seen"),
     "gpus": Column("accelerators", "accelerators seen in the capture"),
     "energy_j_window": Column(
-        "J", "energy of all accelerators inside the run's window, each board once"
+        "J", f"energy of all accelerators inside the run's window, each board once: {_WINDOW}"
     ),
     "cap_share_window": Column(
         "share", "energy_j_window / what the power limits allow in the same time"
     ),
     "mem_headroom_mib_all": Column("MiB", "least total - used of any accelerator, all samples"),
-    "mem_headroom_mib_window": Column("MiB", "the same inside the run's window"),
+    "mem_headroom_mib_window": Column(
+        "MiB", "the same of the samples inside the run's window; empty unless each has one there"
+    ),
     "idle_share_window": Column(
         "share", "time of the run's window whose nearest sample reads 0 % utilisation"
     ),
-    "tokens_per_joule": Column("tok/J", "completion_tokens / energy_j_window"),
+    "tokens_per_joule": Column(
+        "tok/J", "completion_tokens / energy_j_window: tokens of successes, energy of all requests"
+    ),
     "joules_per_token": Column("J/tok", "energy_j_window / completion_tokens"),
     **{name: column for phase in _PHASES.items() for name, column in _phase(*phase).items()},
 }
@@ -97,10 +112,29 @@ _VALIDITY = (
 DOUBT = {
     "smi_validity": Column("", _VALIDITY),
     "smi_reasons": Column("", _ABOUT),
+    "smi_validity_in_use": Column("", f"{_VALIDITY}; of the accelerators in use alone"),
+    "smi_reasons_in_use": Column("", f"{_ABOUT}; of the accelerators in use alone"),
+}
+REJECTED = {
+    "smi_rejected": Column("values", "values that cannot be true (sentinels), set to unknown"),
+    "smi_rejected_why": Column("", "how many of what and why: metric:count:why, joined by ;"),
+}
+SAMPLER = {
+    "smi_tool": Column("", "tool that was called; none: the host has none"),
+    "smi_form": Column("", "form of its output that was asked for; empty: not told"),
+    "smi_loop": Column("", "yes: sampled by the tool's own loop, not by a call a sample"),
+    "smi_interval_s": Column("s", "interval of the samples that the sampler promised to hold"),
+    "smi_wanted_interval_s": Column("s", "interval that the config asks for"),
+    "smi_cost_s": Column("s", "least time of some calls when the sampler chose how to call it"),
+    "smi_problem": Column(
+        "", "why there is no sample at all, in the tool's or the sampler's words"
+    ),
 }
 GPU = {
     "scope": Column("", "gpu: this accelerator; in_use: all that the run used; all: all seen"),
-    "gpu": Column("", "index as first printed"),
+    "gpu": Column(
+        "", "index in the calls that show the most accelerators; empty: it changed even there"
+    ),
     "uuid": Column("", "the accelerator's key: UUID, else bus id, else index, else row"),
     "name": Column("", "model as the tool names it"),
     "in_use": Column("", "yes or no; empty: it cannot be told"),
@@ -108,6 +142,7 @@ GPU = {
     "smi_samples": Column("samples", "of the accelerators of this row"),
     "smi_samples_gpu": Column("samples", "of the accelerator with the fewest readings of util_pct"),
     "smi_samples_gpu_window": Column("samples", "the same inside the run's window"),
+    **REJECTED,
     **FIGURES,
     "validity": Column("", _VALIDITY),
     "reasons": Column("", _ABOUT),

@@ -15,6 +15,7 @@ DASH = "—"
 MINUS = "\N{MINUS SIGN}"
 ELLIPSIS = "…"
 INFINITE = "∞"
+MOST_DIGITS = 9  # after the point
 
 
 @dataclass(frozen=True)
@@ -24,18 +25,19 @@ class Style:
     coarse: int  # after the point, in a sentence
     factor: float = 1.0  # from the column's unit to the printed one
     peak: int | None = None  # after the point for a maximum (an instrument's own reading)
+    significant: bool = False  # small values keep two significant digits
 
 
 _STYLES = {
-    "seconds": Style("s", 2, 1),
+    "seconds": Style("s", 2, 1, significant=True),
     "rate": Style(" tok/s", 2, 1),
     "share": Style("%", 1, 1, factor=100.0),
     "percent": Style("%", 2, 1, peak=0),
     "memory": Style(" MiB", 0, 0, peak=0),
     "power": Style(" W", 2, 1, peak=0),
     "energy": Style(" J", 0, 0),
-    "tokens per joule": Style(" tok/J", 3, 2),
-    "joules per token": Style(" J/tok", 2, 1),
+    "tokens per joule": Style(" tok/J", 3, 2, significant=True),
+    "joules per token": Style(" J/tok", 2, 1, significant=True),
     "temperature": Style(" °C", 1, 0, peak=0),
     "clock": Style(" MHz", 0, 0, peak=0),
     "tokens": Style("", 0, 0),
@@ -65,6 +67,9 @@ _KINDS = {
     "itl_single_share": "share",
     "multi_token_share": "share",
     "wall_s": "seconds",
+    "smi_interval_s": "seconds",
+    "smi_wanted_interval_s": "seconds",
+    "smi_cost_s": "seconds",
     "ready_s": "seconds",
     "decode_tps": "rate",
     "decode_rate": "rate",
@@ -134,8 +139,9 @@ def split(metric: str) -> tuple[bool, str, str | None]:
 
 def _style(metric: str) -> tuple[Style, bool]:
     _, base, which = split(metric)
-    kind = "tokens" if base in _TOKENS or base.startswith(_COUNTED) else _KINDS.get(base)
-    return _STYLES[kind or "number"], bool(which and which.startswith("max"))
+    counted = base in _TOKENS or base.startswith(_COUNTED)
+    kind = _KINDS.get(base, "tokens" if counted else "number")
+    return _STYLES[kind], bool(which and which.startswith("max"))
 
 
 def unit(metric: str) -> str:
@@ -162,10 +168,9 @@ def show(metric: str, value: float | None, *, bare: bool = False, coarse: bool =
         digits = style.peak if float(value).is_integer() else style.digits
     if style is _STYLES["share"]:
         text = _share(value)
-    elif style is _STYLES["seconds"]:
-        text = fixed(value, _digits_of_seconds(value, digits))
     else:
-        text = fixed(value * style.factor, digits)
+        printed = value * style.factor
+        text = fixed(printed, _digits(style, printed, digits))
     return text if bare else text + style.unit
 
 
@@ -187,7 +192,7 @@ def about(metric: str, value: float | None) -> str:
     printed = value * style.factor
     digits = 0
     if style is not _STYLES["tokens"] and 0 < abs(printed) < 9.95:
-        digits = min(6, 1 - math.floor(math.log10(abs(printed))))
+        digits = min(MOST_DIGITS, 1 - math.floor(math.log10(abs(printed))))
     return f"{fixed(printed, digits)}{style.unit}"
 
 
@@ -202,11 +207,14 @@ def fixed(value: float, digits: int) -> str:
     return text.replace("-", MINUS)
 
 
-def _digits_of_seconds(value: float, digits: int) -> int:
-    """Two significant digits below 0.1 s: a TTFT of 0.012 s must not be printed as 0.01 s."""
-    if value == 0 or abs(value) >= 0.1:
+def _digits(style: Style, value: float, digits: int) -> int:
+    """Two significant digits where fewer would tell too little (a TTFT of 0.012 s must not be printed
+    as 0.01 s), and for any value that would be printed as 0 and is not.
+    """
+    small = style.significant and abs(value) < 0.1
+    if value == 0 or not (small or float(fixed(abs(value), digits)) == 0):
         return digits
-    return min(6, max(digits, 1 - math.floor(math.log10(abs(value)))))
+    return min(MOST_DIGITS, max(digits, 1 - math.floor(math.log10(abs(value)))))
 
 
 def _share(value: float) -> str:

@@ -245,19 +245,41 @@ def _uncounted(request: Mapping[str, Any]) -> bool:
 
 
 def window(run: Run) -> tuple[float, float] | None:
-    """[first t0, last tL] of the run on its capture's clock (an end of stream where a log has no
-    last delta).
+    """[first t0, last tL] of the run on its capture's clock, over every request that was sent,
+    whatever came of it: the accelerators worked for those that failed, too. None where the times
+    do not say.
     """
-    starts = [r["t_start_s"] for r in run.ok if r["t_start_s"] is not None]
-    ends = [
-        end
-        for r in run.ok
-        if (end := r["t_last_s"] if r["t_last_s"] is not None else r["t_end_s"]) is not None
-    ]
-    if run.capture is None or not starts or len(starts) != len(run.ok) or len(ends) != len(run.ok):
+    sent = [request for request in run.requests if was_sent(request)]
+    starts = [request["t_start_s"] for request in sent]
+    ends = [end for request in sent if (end := _last_output(request)) is not None]
+    zero = zero_of(run) if run.capture is not None else None
+    if zero is None or None in starts or not ends:
         return None
-    zero = zero_of(run)
-    return None if zero is None else (zero + min(starts), zero + max(ends))
+    last = max(ends)
+    unsure = [
+        r for r in sent if _last_output(r) is None and (r["outcome"] == "ok" or gave_output(r))
+    ]
+    if any(r["t_end_s"] is None or r["t_end_s"] > last for r in unsure):
+        return None  # it may have given output after all others
+    return zero + min(starts), zero + last
+
+
+def was_sent(request: Mapping[str, Any]) -> bool:
+    """Not so: those never started, and those that got no connection."""
+    return request["outcome"] == "ok" or request["t_start_s"] is not None or gave_output(request)
+
+
+def gave_output(request: Mapping[str, Any]) -> bool:
+    return request["t_first_s"] is not None or request["t_last_s"] is not None
+
+
+def _last_output(request: Mapping[str, Any]) -> float | None:
+    """tL; of a success in a log that has no last delta the end of its stream. (A failed one may
+    have been silent for long before it ended.)
+    """
+    last, end = request["t_last_s"], request["t_end_s"]
+    found: float | None = end if last is None and request["outcome"] == "ok" else last
+    return found
 
 
 def zero_of(run: Run) -> float | None:

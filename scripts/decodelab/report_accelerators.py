@@ -1,14 +1,15 @@
 """What the accelerators did, in a report: each run over those that it used, and each accelerator.
 
-In: `Findings` (gpus.csv) and the catalogue. Out: `Table`s; none where no run has samples. Beside the
-figures of each line stands what they are worth and why.
+In: `Findings` (gpus.csv, runs.csv) and the catalogue. Out: `Table`s; none where no run has samples.
+Beside the figures of each line stands what they are worth and why; runs with the least trustworthy
+figures come first. The last table says how all that was sampled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from decodelab import markdown, numbers
+from decodelab import markdown, numbers, report_sampler
 from decodelab.findings import Findings, Row
 from decodelab.markdown import Md
 from decodelab.report_labels import metric_label
@@ -27,14 +28,20 @@ def tables(findings: Findings, words: Words) -> list[Table]:
     by_run = [findings.gpus.get(name, []) for name in findings.runs]
     runs = [row for rows in by_run if (row := _of_run(rows)) is not None]
     gpus = [row for rows in by_run for row in rows if row["scope"] == "gpu"]
-    levels, phases = _doubt("validity", words, _LEVELS_OF), _doubt("phases", words, _PHASES)
+    runs.sort(key=_trust)  # what is suspect must not be lost among many, nor be cut off
+    levels, others = _doubt("validity", words, _LEVELS_OF), _doubt("doubts", words, _ENERGY_OF)
     note = words.say("accelerators.energy_note")
     found = [
         _capped(findings, "runs", runs, (*_by_run(words), *_LEVELS, levels), words),
-        _capped(findings, "energy", runs, (*_ENERGY, phases), words, [note]),
+        _capped(findings, "energy", runs, (*_ENERGY, others), words, [note]),
         _capped(findings, "gpus", gpus, (*_by_gpu(words), *_LEVELS, *_MORE, levels), words),
+        report_sampler.table(findings, words),
     ]
     return [item for item in found if item is not None]
+
+
+def _trust(row: Row) -> int:
+    return _VALIDITIES.index(row["validity"]) if row["validity"] in _VALIDITIES else 0
 
 
 def _file(findings: Findings) -> str:
@@ -84,7 +91,11 @@ def _phases(head: str, stem: str) -> Column:
 
 
 _PHASES = ("prefill", "decode")
-_LEVELS_OF = ("", "util_pct", "mem_used_mib", "power_w")
+_VALIDITIES = ("invalid", "suspect", "valid")
+_LEVELS_OF = (
+    "", "util_pct", "mem_used_mib", "mem_total_mib", "power_w", "power_cap_w", "temp_c"
+)  # fmt: skip
+_ENERGY_OF = (*_PHASES, "tokens_per_joule", "joules_per_token")
 _LEVELS = (
     figure("accelerators.util", "util_pct_mean_all"),
     figure("accelerators.util_window", "util_pct_mean_window"),
@@ -133,19 +144,36 @@ def _doubt(head: str, words: Words, of: Sequence[str]) -> Column:
     """What the figures about these are worth, with every reason. Only the levels have a validity."""
 
     def told(row: Row) -> str:
-        written = [code.partition(":") for code in str(row.get("reasons") or "").split(";")]
+        about: dict[str, list[str]] = {}
+        for written in str(row.get("reasons") or "").split(";"):
+            code, _, what = written.partition(":")
+            if code and what in of:
+                about.setdefault(code, []).append(what)
         parts = [words.say(f"state.{row['validity']}")] if head == "validity" else []
-        parts += [_reason(code, about, words) for code, _, about in written if about in of and code]
-        return markdown.joined(dict.fromkeys(parts), words.say("sentence.semicolon"))
+        parts += [_reason(code, names, row, words) for code, names in about.items()]
+        return markdown.joined(parts, words.say("sentence.semicolon"))
 
     return Column(f"accelerators.{head}", told, "left")
 
 
-def _reason(code: str, about: str, words: Words) -> Md:
+def _reason(code: str, about: Sequence[str], row: Row, words: Words) -> Md:
     """A code that the catalogue does not know stays a code."""
     said = words.say(f"reason.{code}") if f"reason.{code}" in words else markdown.code(code)
-    if not about:
-        return said
+    whats = [_what(name, words) for name in about if name]
+    if code == "telemetry_rejected":
+        whats = [_rejected(name, row, words) for name in about]
+    what = markdown.joined(whats, words.say("sentence.comma"))
+    return words.say("accelerators.about", text=said, what=what) if whats else said
+
+
+def _what(about: str, words: Words) -> Md:
     phase = f"accelerators.{about}"
-    what = words.say(phase) if phase in words else metric_label(words, about)
-    return words.say("accelerators.about", text=said, what=what)
+    return words.say(phase) if phase in words else metric_label(words, about)
+
+
+def _rejected(metric: str, row: Row, words: Words) -> Md:
+    """How many values of the metric, and why, as its reader words it."""
+    written = [one.split(":", 2) for one in str(row.get("smi_rejected_why") or "").split(";")]
+    found = [(one[1], one[2]) for one in written if len(one) == 3 and one[0] == metric]
+    many = [Md(f"{count} × {markdown.code(why)}") for count, why in found]
+    return markdown.joined([_what(metric, words), *many], " ")

@@ -299,7 +299,8 @@ def _take(
         if before is not None and after is not None
         else (before if after is None else after)
     )
-    text, said = _text_of(record), " ".join(str(record.get("err") or "").split())
+    text = _text_of(record)
+    said = " ".join(f"{record.get('trouble') or ''} {record.get('err') or ''}".split())
     if text is None:
         why = f": {said[:200]}" if said else ""
         capture.messages.append(f"record {position}: no output (rc {record.get('rc')}){why}")

@@ -65,10 +65,14 @@ def length(spans: Iterable[Span]) -> float:
 
 def count(points: Points, spans: Iterable[Span]) -> int:
     """Samples of the curve that lie inside the spans."""
-    return sum(
-        bisect.bisect_right(points, end, key=_T) - bisect.bisect_left(points, begin, key=_T)
-        for begin, end in spans
-    )
+    return sum(len(inside(points, span)) for span in spans)
+
+
+def inside(points: Points, span: Span) -> list[float]:
+    """What the samples inside the span say: nothing that no tool printed."""
+    first = bisect.bisect_left(points, span[0], key=_T)
+    last = bisect.bisect_right(points, span[1], key=_T)
+    return [value for _, value in points[first:last]]
 
 
 def hole(points: Points, span: Span) -> float:

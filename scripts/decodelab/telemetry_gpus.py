@@ -5,7 +5,7 @@ by what they are known:
 
 - env: the list of visible devices that the server is started with (indices, UUIDs or bus ids), of
   which the engine takes the first as many as its world size; a number is the index that the SMI tool
-  prints. Two such lists that differ tell nothing
+  prints while it shows every card. Two such lists that differ tell nothing
 - devices: the host's list of indices in the config
 - all: the engine needs as many as were seen, or more
 - processes: the tool lists a process on exactly as many as the engine needs
@@ -113,17 +113,37 @@ def too_few(by_gpu: ByGpu, wanted: Declared) -> bool:
 
 def _named(by_gpu: ByGpu, entry: str) -> str | None:
     """The key of the accelerator that an entry names: an index, or the beginning of a UUID."""
-    names = {key: samples[0].reading for key, samples in by_gpu.items()}
-    found = [
-        key
-        for key, first in names.items()
-        if (str(first.gpu) == entry if entry.isdigit() else _begins(entry, first.uuid, first.bus))
-    ]
+    if entry.isdigit():
+        found = [key for key, index in indices(by_gpu).items() if str(index) == entry]
+    else:
+        found = [key for key, samples in by_gpu.items() if _begins(entry, samples)]
     return found[0] if len(found) == 1 else None
 
 
-def _begins(entry: str, *names: str | None) -> bool:
-    return any(name is not None and name.lower().startswith(entry.lower()) for name in names)
+def _begins(entry: str, samples: Sequence[Sample]) -> bool:
+    names = {name for s in samples for name in (s.reading.uuid, s.reading.bus) if name is not None}
+    return any(name.lower().startswith(entry.lower()) for name in names)
+
+
+def indices(by_gpu: ByGpu) -> dict[str, int | None]:
+    """The index of each accelerator, from the calls that show the most of them: where a card is
+    missing, the tool counts the others anew. None where it changed even there, or where it changed
+    at all and no call shows every card.
+    """
+    shown: dict[int, set[str]] = {}
+    for key, samples in by_gpu.items():
+        for sample in samples:
+            shown.setdefault(sample.record, set()).add(key)
+    most = max(map(len, shown.values()), default=0)
+    told = {
+        key: {s.reading.gpu for s in samples if len(shown[s.record]) == most}
+        for key, samples in by_gpu.items()
+    }
+    if most < len(by_gpu):
+        told = {key: {s.reading.gpu for s in samples} for key, samples in by_gpu.items()}
+        if any(len(found) > 1 for found in told.values()):
+            return dict.fromkeys(by_gpu)
+    return {key: next(iter(found)) if len(found) == 1 else None for key, found in told.items()}
 
 
 def _lists_processes(samples: Sequence[Sample]) -> bool:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from decodelab.records import was_sent
 from decodelab.telemetry_curve import Span
 
 Spans = tuple[Span, ...]
@@ -35,9 +36,7 @@ def split(requests: Iterable[Mapping[str, Any]], window: Span, zero: float = 0.0
     """
     waiting: list[Span] = []
     decoding: list[Span] = []
-    for request in requests:
-        if request["outcome"] == "not_started":
-            continue
+    for request in filter(was_sent, requests):
         begin, first = request["t_start_s"], request["t_first_s"]
         end = request["t_last_s"] if request["t_last_s"] is not None else request["t_end_s"]
         if begin is None or end is None or (first is None and request["outcome"] == "ok"):

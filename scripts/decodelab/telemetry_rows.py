@@ -7,7 +7,7 @@ columns of columns.py. A value not known is None, never 0.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from decodelab import (
@@ -16,6 +16,8 @@ from decodelab import (
     telemetry_boards,
     telemetry_gpus,
     telemetry_phases,
+    telemetry_rejected,
+    telemetry_sampler,
     telemetry_wedged,
     telemetry_window,
 )
@@ -27,6 +29,7 @@ Row = dict[str, Any]
 
 # Rest on when a sample was taken within the run.
 _TIMED = re.compile(r"_(?:window|prefill|decode)$")
+PER_TOKEN = ("tokens_per_joule", "joules_per_token")
 # Said beside a figure that is as good as any.
 HARMLESS = ("telemetry_board_power", "telemetry_gpus_in_use_unknown")
 
@@ -64,21 +67,20 @@ def run_figures(run: records.Run, declared: Declared) -> tuple[Row, list[str]]:
     """The telemetry columns of runs.csv, and the reasons that make the run suspect."""
     if run.capture is None:
         return {}, []
-    found = _figures(run, run.capture.samples)
-    row, codes = _derived(run, found), list(found.reasons)
-    doubts = list(found.doubts)
-    if telemetry_gpus.too_few(_by_gpu(run), declared):
-        doubts.append(Doubt("telemetry_fewer_gpus"))
-        codes.append("telemetry_fewer_gpus")
-    used = telemetry_gpus.in_use(_by_gpu(run), declared)
+    by_gpu = _by_gpu(run)
+    few = [Doubt("telemetry_fewer_gpus")] if telemetry_gpus.too_few(by_gpu, declared) else []
+    row, codes, doubts = _of_keys(run, None)
+    doubts += few
+    used = telemetry_gpus.in_use(by_gpu, declared)
     if used is None:
         doubts.append(Doubt("telemetry_gpus_in_use_unknown"))
     else:
-        mine = _derived(run, _figures(run, _of(run, used.keys)))
-        row |= {f"{name}_in_use": mine[name] for name in MINE}
+        mine, _, theirs = _of_keys(run, used.keys)
+        mine |= _told(mine, [*theirs, *few])
+        row |= {f"{name}_in_use": mine[name] for name in (*MINE, "smi_validity", "smi_reasons")}
         row |= {"gpus_in_use": len(used.keys), "gpus_in_use_by": used.by}
     row |= {"smi_rejected": len(run.capture.rejected), **_told(row, doubts)}
-    return row, codes
+    return row | telemetry_sampler.columns(run.capture), [*codes, *(doubt.code for doubt in few)]
 
 
 def gpu_rows(run: records.Run, declared: Declared) -> Iterator[Row]:
@@ -88,29 +90,30 @@ def gpu_rows(run: records.Run, declared: Declared) -> Iterator[Row]:
     by_gpu = _by_gpu(run)
     used = telemetry_gpus.in_use(by_gpu, declared)
     few = telemetry_gpus.too_few(by_gpu, declared)
+    indices = telemetry_gpus.indices(by_gpu)
     for key, samples in by_gpu.items():
-        first = samples[0].reading
-        row = {"gpu": first.gpu, "uuid": key, "name": first.name}
+        row = {"gpu": indices[key], "uuid": key, "name": samples[0].reading.name}
         yield {**_group_row(run, [key], "gpu", used), **row}
-    for scope, keys in (("in_use", used.keys if used else ()), ("all", tuple(by_gpu))):
-        if keys:
-            doubts = [Doubt("telemetry_fewer_gpus")] if few else []
-            yield _group_row(run, keys, scope, used, doubts)
+    doubts = [Doubt("telemetry_fewer_gpus")] if few else []
+    if used:
+        yield _group_row(run, used.keys, "in_use", used, doubts)
+    if by_gpu:
+        yield _group_row(run, None, "all", used, doubts)
 
 
 def _group_row(
     run: records.Run,
-    keys: Sequence[str],
+    keys: Sequence[str] | None,
     scope: str,
     used: InUse | None,
     more: Sequence[Doubt] = (),
 ) -> Row:
-    found = _figures(run, _of(run, keys))
-    row = _derived(run, found)
+    row, _, doubts = _of_keys(run, keys)
     if scope == "gpu":  # the tokens are the work of all that are in use, not of one
-        row |= {"tokens_per_joule": None, "joules_per_token": None}
-    told = _told(row, [*found.doubts, *more])
-    mine = None if used is None else "yes" if set(keys) <= set(used.keys) else "no"
+        row |= dict.fromkeys(PER_TOKEN)
+        doubts = [doubt for doubt in doubts if doubt.about not in PER_TOKEN]
+    told = _told(row, [*doubts, *more])
+    mine = None if used is None else "yes" if set(keys or ()) <= set(used.keys) else "no"
     return {
         "run": run.planned["name"],
         "variant": run.planned["variant"],
@@ -129,9 +132,32 @@ def _by_gpu(run: records.Run) -> dict[str, list[telemetry.Sample]]:
     return telemetry_window.by_accelerator(run.capture.samples if run.capture else [])
 
 
-def _of(run: records.Run, keys: Sequence[str]) -> list[telemetry.Sample]:
-    wanted = set(keys)
-    return [s for s in run.capture.samples if s.reading.key in wanted] if run.capture else []
+def _of(run: records.Run, keys: Sequence[str] | None) -> list[telemetry.Sample]:
+    """The samples of these accelerators; None: of the whole capture."""
+    samples = run.capture.samples if run.capture else []
+    return [s for s in samples if keys is None or s.reading.key in keys]
+
+
+def _of_keys(run: records.Run, keys: Sequence[str] | None) -> tuple[Row, list[str], list[Doubt]]:
+    """The figures of some accelerators with those that need the run's tokens, the codes that make
+    the run suspect, and every doubt.
+    """
+    found = _figures(run, _of(run, keys))
+    row, doubts = _derived(run, found), list(found.doubts)
+    if any(r["outcome"] != "ok" and records.gave_output(r) for r in run.requests):
+        # The window holds their joules, and the sum of the successes' tokens not their tokens.
+        doubts += [Doubt("telemetry_failed_output", name) for name in PER_TOKEN if row[name]]
+    rejected = _rejected(run)
+    mine = telemetry_rejected.total(
+        counts for key, counts in rejected.items() if keys is None or key in keys
+    )
+    row["smi_rejected_why"] = telemetry_rejected.written(mine)
+    return row, list(found.reasons), doubts
+
+
+def _rejected(run: records.Run) -> Mapping[str, telemetry_rejected.Counts]:
+    assert run.capture is not None
+    return telemetry_rejected.by_accelerator(run.capture.samples, run.capture.rejected)
 
 
 def _figures(run: records.Run, samples: Sequence[telemetry.Sample]) -> WindowFigures:
@@ -148,6 +174,7 @@ def _figures(run: records.Run, samples: Sequence[telemetry.Sample]) -> WindowFig
         run.capture.interval_s,
         phases,
         telemetry_boards.silent(_by_gpu(run)),
+        _rejected(run),
     )
     if "reconstructed" in (run.record.get("source"), run.capture.header.get("source")):
         # When a reconstructed sample was taken within its run is the reconstruction's free choice.

@@ -4,20 +4,21 @@ of the run and its phases.
 In: samples (`telemetry.Sample`) and, where the clocks are related, the window [first t0, last tL]
 in seconds on the samples' clock and its phases. Out: a dict of columns. `*_all` are plain means over
 all samples of all accelerators (the 2026-07-14 report's); `*_window`, `*_prefill` and `*_decode` are
-time-weighted inside the window or the phase, edges interpolated, averaged over accelerators. Energy
-is the trapezoid under power, summed over accelerators, each board once. None where a figure cannot
-be known; `doubts` says why, or what speaks against a figure that is there.
+time-weighted inside the window or the phase, edges interpolated, averaged over the accelerators that
+report it (draw and cap: over boards, where two dies share a reading); a maximum or minimum is that of
+real samples. Energy is the trapezoid under power, summed over accelerators, each board once. None
+where a figure cannot be known; `doubts` says why, or what speaks against a figure that is there.
 
 The window is trimmed by time and never by a threshold of utilisation, which would hide real stalls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from decodelab import telemetry_boards
+from decodelab import telemetry_boards, telemetry_rejected
 from decodelab.telemetry import METRICS, Reading, Sample, by_accelerator
 from decodelab.telemetry_curve import (
     Points,
@@ -28,17 +29,20 @@ from decodelab.telemetry_curve import (
     count,
     curve,
     hole,
+    inside,
     length,
     of,
     spacing,
     time_of,
 )
 from decodelab.telemetry_phases import Phases
+from decodelab.telemetry_rejected import Counts
 
 FIGURES = tuple(METRICS)
 CORE = ("util_pct", "mem_used_mib", "power_w")  # doubt about these is doubt about the run
 PHASED = ("util_pct", "power_w")
 PHASES = ("prefill", "decode")
+OF_BOARDS = ("power_w", "power_cap_w")
 GAP_FACTOR = 3.0  # a gap between samples above this multiple of the interval is a hole
 FEW_SAMPLES = 10  # a mean over fewer is no level
 Values = dict[str, float | int | None]
@@ -67,8 +71,9 @@ class _Group:
     samples: Sequence[Sample]
     by_gpu: Mapping[str, Sequence[Sample]]
     window: Span | None
-    interval_s: float  # that the samples really have
+    interval_s: float  # that the sampler promised; where it is not known, what the samples have
     silent: Mapping[str, str]  # dies whose board's draw another die carries
+    rejected: Mapping[str, Counts]
     values: Values = field(default_factory=dict)
     doubts: list[Doubt] = field(default_factory=list)
     drawn: dict[str | Value, list[Points]] = field(default_factory=dict)
@@ -92,6 +97,11 @@ class _Group:
             self.drawn[metric] = [curve(samples, metric) for samples in self.by_gpu.values()]
         return self.drawn[metric]
 
+    @property
+    def distance_s(self) -> float:
+        """Between two samples, at least the promised one: a tool may be slower."""
+        return max(self.interval_s, spacing(self.by_gpu.values()))
+
     def of_boards(self, metric: str) -> list[Points]:
         """Draw or cap of each board, or of each die that has its own."""
         pairs = zip(self.by_gpu, self.curves(metric), strict=True)
@@ -105,14 +115,17 @@ def figures(
     interval_s: float | None,
     phases: Phases | None = None,
     silent: Mapping[str, str] | None = None,
+    rejected: Mapping[str, Counts] | None = None,
 ) -> WindowFigures:
     """Every telemetry column of runs.csv for one capture, or for those of its accelerators whose
-    samples are given; `silent` is of the whole capture (left out: of these samples).
+    samples are given; `silent` is of the whole capture (left out: of these samples), and so is
+    `rejected`.
     """
     by_gpu = by_accelerator(samples)
     found = telemetry_boards.silent(by_gpu) if silent is None else silent
-    # A tool slower than asked holds its own pace.
-    group = _Group(samples, by_gpu, window, max(interval_s or 0.0, spacing(by_gpu.values())), found)
+    interval = interval_s or spacing(by_gpu.values())
+    mine = {key: counts for key, counts in (rejected or {}).items() if key in by_gpu}
+    group = _Group(samples, by_gpu, window, interval, found, mine)
     group.values = {
         "smi_records": records,
         "smi_samples": len(samples),
@@ -127,6 +140,7 @@ def figures(
     _headroom(group)
     _idle_share(group)
     _boards(group)
+    _rejected(group)
     _unsure(group)
     _count(group)
     for place, name in enumerate(PHASES):
@@ -151,23 +165,46 @@ def _levels(group: _Group, metric: str) -> None:
     values[f"{metric}_mean_all"] = sum(known) / len(known) if known else None
     values[f"{metric}_max_all"] = max(known) if known else None
     values[f"{metric}_mean_window"] = values[f"{metric}_max_window"] = None
-    curves = [points for points in group.curves(metric) if points]
-    lost = len(curves) < len(group.by_gpu)
-    if metric in CORE and lost and not (metric == "power_w" and group.silent):
+    if metric in CORE and _not_reported(group, metric):
         group.doubts.append(Doubt("telemetry_not_reported", metric))
+    curves = [points for points in _curves(group, metric) if points]
     if group.window is None or not curves:
         return
     if group.interval_s and max(hole(p, group.window) for p in curves) > (
         GAP_FACTOR * group.interval_s
     ):
         group.doubts.append(Doubt("telemetry_gap", metric))
-    parts = [clipped(points, group.window) for points in curves]
-    whole = [part for part in parts if part is not None]
-    if len(whole) < len(parts):
+    if any(clipped(points, group.window) is None for points in curves):
         group.doubts.append(doubt)
         return
     values[f"{metric}_mean_window"] = _mean(curves, (group.window,))
-    values[f"{metric}_max_window"] = max(v for part in whole for _, v in part)
+    values[f"{metric}_max_window"] = _extreme(curves, group.window, max)
+
+
+def _curves(group: _Group, metric: str) -> list[Points]:
+    return group.of_boards(metric) if metric in OF_BOARDS else group.curves(metric)
+
+
+def _not_reported(group: _Group, metric: str) -> bool:
+    """Whether an accelerator never said it: one whose values were rejected did, and of a board with
+    two dies one die speaks.
+    """
+    lost = {key for key, told in zip(group.by_gpu, group.known(metric), strict=True) if not told}
+    said = {
+        key for key, counts in group.rejected.items() if any(r.metric == metric for r in counts)
+    }
+    return bool(lost - said - (set(group.silent) if metric in OF_BOARDS else set()))
+
+
+def _extreme(
+    curves: Sequence[Points], window: Span, of_all: Callable[[Iterable[float]], float]
+) -> float | None:
+    """The least or greatest sample inside the window; None unless each curve covers it and has one
+    there. The interpolated edges are no samples.
+    """
+    covered = bool(curves) and all(clipped(points, window) is not None for points in curves)
+    told = [inside(points, window) for points in curves]
+    return of_all(v for values in told for v in values) if covered and all(told) else None
 
 
 def _mean(curves: Sequence[Points], spans: Sequence[Span]) -> float | None:
@@ -207,10 +244,8 @@ def _headroom(group: _Group) -> None:
     told = group.known(free_mib)
     least = min(map(min, told)) if told and all(told) else None
     group.values["mem_headroom_mib_all"] = least
-    parts = [clipped(points, span) for points in group.curves(free_mib) for span in group.spans]
-    inside = [part for part in parts if part is not None]
-    covered = bool(inside) and len(inside) == len(parts)
-    least = min(v for part in inside for _, v in part) if covered else None
+    free = group.curves(free_mib)
+    least = None if group.window is None else _extreme(free, group.window, min)
     group.values["mem_headroom_mib_window"] = least
 
 
@@ -227,13 +262,24 @@ def _idle_share(group: _Group) -> None:
 
 
 def _boards(group: _Group) -> None:
-    """A draw that is a board's is told; where its other die is not in the group, so is that."""
+    """A draw that is a board's is told. Where not all of its dies are in the group it is not known
+    what those drew: the draw of all would be charged to them, or none.
+    """
     for die, partner in group.silent.items():
-        if die in group.by_gpu and partner not in group.by_gpu:
+        if die in group.by_gpu and partner in group.by_gpu:
+            group.doubts.append(Doubt("telemetry_board_power", "power_w"))
+        elif die in group.by_gpu:
             group.doubts.append(Doubt("telemetry_power_on_other_die", "power_w"))
             group.values["energy_j_window"] = group.values["cap_share_window"] = None
         elif partner in group.by_gpu:
-            group.doubts.append(Doubt("telemetry_board_power", "power_w"))
+            group.doubts.append(Doubt("telemetry_power_of_whole_board", "power_w"))
+
+
+def _rejected(group: _Group) -> None:
+    counts = telemetry_rejected.total(group.rejected.values())
+    group.values["smi_rejected"] = sum(counts.values())
+    told = {found.metric for found in counts}
+    group.doubts.extend(Doubt("telemetry_rejected", name) for name in METRICS if name in told)
 
 
 def _unsure(group: _Group) -> None:
@@ -256,8 +302,9 @@ def _count(group: _Group) -> None:
 
 def _phase(group: _Group, name: str, spans: Sequence[Span] | None) -> None:
     """Share of the window, utilisation, power and energy of one phase. Its figures need as many
-    samples as it has stretches: of a phase that comes and goes between two samples a line through
-    them says nothing.
+    samples as it has stretches, and stretches that are in the mean no shorter than the distance of
+    the samples: of a phase that comes and goes between two samples a line through them says nothing,
+    and one sample in a short stretch speaks of the time around it.
     """
     values = group.values
     empty = [f"{metric}_mean" for metric in PHASED] + ["energy_j", "time_share", "smi_samples_gpu"]
@@ -270,13 +317,14 @@ def _phase(group: _Group, name: str, spans: Sequence[Span] | None) -> None:
     values[f"time_share_{name}"] = length(spans) / length(group.spans)
     if not spans:
         return  # no such time in this run: nothing to know
-    held = {metric: [p for p in group.curves(metric) if p] for metric in PHASED}
+    held = {metric: [p for p in _curves(group, metric) if p] for metric in PHASED}
     fewest = {m: min((count(p, spans) for p in curves), default=0) for m, curves in held.items()}
     values[f"smi_samples_gpu_{name}"] = fewest["util_pct"]
-    for metric, curves in held.items():
-        if fewest[metric] < len(spans):
-            group.doubts.append(Doubt("telemetry_phase_not_resolved", name))
-        else:
-            values[f"{metric}_mean_{name}"] = _mean(curves, spans)
-    if fewest["power_w"] >= len(spans) and values["energy_j_window"] is not None:
+    long_enough = length(spans) >= len(spans) * group.distance_s
+    resolved = [m for m in PHASED if held[m] and fewest[m] >= len(spans) and long_enough]
+    for metric in resolved:
+        values[f"{metric}_mean_{name}"] = _mean(held[metric], spans)
+    if any(held[metric] and metric not in resolved for metric in PHASED):
+        group.doubts.append(Doubt("telemetry_phase_not_resolved", name))
+    if "power_w" in resolved and values["energy_j_window"] is not None:
         values[f"energy_j_{name}"] = _total(group.of_boards("power_w"), spans)

@@ -33,6 +33,15 @@ from decodelab.vocabulary import METRICS
         ("power_w_max_all", 51.0, "51 W"),
         ("completion_tokens", 768.0, "768"),
         ("smi_samples", 208.0, "208"),
+        ("smi_interval_s", 6.2, "6.20s"),
+        ("smi_cost_s", 0.031, "0.031s"),
+        ("tokens_per_joule", 0.0312, "0.031 tok/J"),
+        ("tokens_per_joule", 0.0004, "0.00040 tok/J"),
+        ("tokens_per_joule", 0.0, "0.000 tok/J"),
+        ("joules_per_token", 32.2277, "32.23 J/tok"),
+        ("joules_per_token", 0.0123, "0.012 J/tok"),
+        ("energy_j_window", 0.31, "0.31 J"),  # what is not 0 is not printed as 0
+        ("decode_rate_p50", 0.0041, "0.0041 tok/s"),
     ],
 )
 def test_tables_print_these_digits(metric: str, value: float, printed: str) -> None:

@@ -91,6 +91,71 @@ def test_reasons_stand_beside_the_figures_they_are_about() -> None:
     assert "shorter than the distance of the samples (prefill-heavy phase) |" in phases
 
 
+def test_one_reason_for_several_figures_is_said_once() -> None:
+    codes = "telemetry_gap:util_pct;telemetry_rejected:power_w;telemetry_gap:power_w"
+    codes += ";telemetry_failed_output:tokens_per_joule;telemetry_failed_output:joules_per_token"
+    why = "power_w:8:sentinel;power_w:1:above 1.5 x cap;temp_c:3:sentinel"
+    given = {"validity": "suspect", "reasons": codes, "smi_rejected_why": why}
+    levels, energy = annex(sampled({"scope": "all", **given})).split("Energy and phases")
+    assert (
+        "| suspect; a gap in the samples (GPU-Util, power); values that cannot be true were left out "
+        "(power 8 × `sentinel` 1 × `above 1.5 x cap`) |"
+    ) in levels
+    assert "their tokens do not (tokens per joule, energy per token) |" in energy
+
+
+def test_what_is_suspect_comes_first() -> None:
+    found = load()
+    given = dict(zip(found.runs, ("valid", "suspect", "valid", "invalid"), strict=False))
+    gpus = {name: [row(name, "all", validity=state)] for name, state in given.items()}
+    own = annex(dataclasses.replace(found, gpus=gpus)).split("Energy and phases")[0]
+    lines = [line for line in own.splitlines() if line.startswith("| `")]
+    order = [
+        name for state in ("invalid", "suspect", "valid") for name in given if given[name] == state
+    ]
+    assert [line.split("`")[1] for line in lines] == order
+
+
+HELD = {"smi_tool": "ixsmi", "smi_form": "csv", "smi_loop": "no", "smi_records": 9.0}
+HELD |= {"smi_wanted_interval_s": 1.0, "smi_interval_s": 1.0, "smi_cost_s": 0.03}
+
+
+def made(*given: dict[str, Any]) -> str:
+    """The annex of a study whose runs were sampled so."""
+    found = load()
+    one = next(iter(found.runs.values()))
+    runs = {f"r{n}": {**one, "run": f"r{n}", **HELD, **told} for n, told in enumerate(given)}
+    return annex(dataclasses.replace(found, runs=runs))
+
+
+def test_runs_that_were_sampled_alike_share_a_line() -> None:
+    slow = {"smi_interval_s": 6.2, "smi_cost_s": 2.07, "smi_form": "xml"}
+    own = made({}, {"smi_cost_s": 0.04}, slow, *[{}] * 3, {**slow, "smi_interval_s": 6.4})
+    assert "| `r0`, `r1`, `r3` … (+2) | `ixsmi` | `csv` | 1.00s / 1.00s | 0.030-0.040s |" in own
+    assert (
+        "| `r2`, `r6` | `ixsmi` | `xml` | 6.20-6.40s / 1.00s (slower than wanted) | 2.07s |" in own
+    )
+    assert "no sample, because" not in own
+
+
+def test_the_tools_own_loop_is_told() -> None:
+    assert "| `csv`, the tool's own loop | 1.00s / 1.00s | 2.00s |" in made(
+        {"smi_loop": "yes", "smi_cost_s": 2.0}
+    )
+
+
+def test_why_there_is_no_sample_stands_in_the_report() -> None:
+    blank = {**dict.fromkeys(HELD), "smi_tool": "none", "smi_problem": "ixsmi: not found"}
+    own = made(blank, {"smi_problem": "record 0: no output (rc None): no answer within 10 s" * 9})
+    assert "| `r0` | `none` | — | — | — | ixsmi: not found |" in own
+    assert "no answer within 10 s" in own and own.count("no answer") == 4  # cut
+
+
+def test_an_old_log_does_not_say_how_it_was_sampled() -> None:
+    old = dict.fromkeys(("smi_form", "smi_loop", "smi_wanted_interval_s", "smi_cost_s"))
+    assert "| `r0` | `ixsmi` | 1.00s / — |" in made(old)
+
+
 def test_a_figure_that_is_not_known_is_a_dash_and_an_empty_column_is_left_out() -> None:
     given = {"scope": "all", "power_w_mean_window": None, "cap_share_window": None}
     own = annex(sampled(given, {"scope": "gpu", "gpu": 1.0, **given}))

@@ -334,7 +334,7 @@ def test_window_interpolates_its_edges_and_weighs_by_time() -> None:
     found = telemetry_window.figures(ramp, 4, (0.5, 4.5), 5.0).values
     assert found["power_w_mean_window"] == pytest.approx(25.0)  # a straight line: its middle
     assert found["energy_j_window"] == pytest.approx(100.0)
-    assert found["power_w_max_window"] == pytest.approx(45.0)
+    assert found["power_w_max_window"] == 40.0  # of the samples: nothing that no tool printed
     assert found["power_w_mean_all"] == pytest.approx(25.0) and found["power_w_max_all"] == 50.0
 
 
@@ -363,11 +363,13 @@ def test_no_clock_relation_no_window() -> None:
     assert found.reasons == ()
 
 
-def test_a_hole_in_the_samples_is_flagged_and_a_slow_tool_is_none() -> None:
+def test_a_hole_is_measured_by_the_interval_that_the_sampler_promised() -> None:
     holed = [sample(float(t), power_w=1.0) for t in (0, 1, 2, 8, 9)]
     assert telemetry_window.figures(holed, 5, (0.5, 8.5), 1.0).reasons == ("telemetry_gap",)
     slow = [sample(float(t), power_w=1.0) for t in range(0, 20, 4)]
-    assert telemetry_window.figures(slow, 5, (0.5, 15.5), 1.0).reasons == ()
+    assert telemetry_window.figures(slow, 5, (0.5, 15.5), 4.0).reasons == ()
+    assert telemetry_window.figures(slow, 5, (0.5, 15.5), 1.0).reasons == ("telemetry_gap",)
+    assert telemetry_window.figures(slow, 5, (0.5, 15.5), None).reasons == ()  # none is told
 
 
 def test_missing_is_not_zero_in_any_mean() -> None:

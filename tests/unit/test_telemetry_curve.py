@@ -45,6 +45,11 @@ def test_the_area_of_a_step_by_hand() -> None:
     assert curves.area(SQUARE, [(2.0, 12.0)]) == pytest.approx(800.0 + 75.0 + 300.0)
 
 
+def test_what_lies_inside_are_samples_alone() -> None:
+    assert curves.inside(RAMP, (1.0, 4.5)) == [10.0, 40.0]
+    assert curves.inside(RAMP, (1.5, 3.5)) == [] and curves.count(RAMP, [(0.0, 1.0)]) == 2
+
+
 def test_several_spans_are_a_sum() -> None:
     # 1 s x 100 W and 2 s x 200 W
     assert curves.area(SQUARE, [(3.0, 4.0), (12.0, 14.0)]) == pytest.approx(500.0)

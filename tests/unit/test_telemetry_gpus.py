@@ -19,6 +19,8 @@ from decodelab.telemetry_gpus import Declared, InUse
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAD = "index, uuid, name, utilization.gpu, memory.used, memory.total, power.draw, power.limit"
+SHORT = "telemetry_phase_not_resolved:prefill"  # half a second, and one sample a second
+TOLD = ("gpus_in_use", "smi_validity_in_use", "smi_reasons_in_use")
 CARDS = {f"GPU-{n}{n}-a": n for n in range(4)}
 
 
@@ -69,13 +71,41 @@ def test_memory_and_processes_tell_where_they_agree_with_the_world_size() -> Non
     assert telemetry_gpus.in_use(container, Declared(world=2)) == InUse(keys(1, 3), "memory")
 
 
-def test_an_index_is_that_of_the_first_look() -> None:
-    """After a card is lost the tool counts anew."""
-    cards = seen()
-    later = Reading(gpu=1, uuid=keys(2)[0])
-    cards[keys(2)[0]].append(Sample(1, 1.0, later))
-    wanted = Declared(world=1, visible=("2",))
-    assert telemetry_gpus.in_use(cards, wanted) == InUse(keys(2), "env")
+def calls(*shown: tuple[int, ...]) -> dict[str, list[Sample]]:
+    """Calls that show these cards each; the tool counts those that it sees."""
+    out: dict[str, list[Sample]] = {}
+    for record, cards in enumerate(shown):
+        for place, card in enumerate(cards):
+            uuid = keys(card)[0]
+            sample = Sample(record, float(record), Reading(gpu=place, uuid=uuid))
+            out.setdefault(uuid, []).append(sample)
+    return out
+
+
+ALL = (0, 1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        (ALL, *[(0, 2, 3)] * 9),  # one is lost: the tool counts anew
+        ((1, 2, 3), *[ALL] * 9),  # the first call does not show it yet
+        ((1, 2, 3), ALL, (0, 1, 3)),
+    ],
+)
+def test_an_index_is_that_of_the_calls_that_show_every_card(
+    shown: tuple[tuple[int, ...], ...],
+) -> None:
+    for place in ALL:
+        found = telemetry_gpus.in_use(calls(*shown), Declared(world=1, visible=(str(place),)))
+        assert found == InUse(keys(place), "env")
+    assert telemetry_gpus.indices(calls(*shown)) == {keys(n)[0]: n for n in ALL}
+
+
+@pytest.mark.parametrize("shown", [(ALL, (1, 0, 2, 3)), ((0, 1, 2), (1, 2, 3))])
+def test_an_index_that_changed_names_no_card(shown: tuple[tuple[int, ...], ...]) -> None:
+    assert telemetry_gpus.in_use(calls(*shown), Declared(world=1, visible=("1",))) is None
+    assert telemetry_gpus.indices(calls(*shown))[keys(1)[0]] is None
 
 
 def test_fewer_than_declared() -> None:
@@ -206,14 +236,16 @@ def test_a_phase_too_short_for_the_samples_is_told_and_the_run_stays_valid(tmp_p
 def test_fewer_accelerators_than_declared_make_the_run_suspect(tmp_path: Path) -> None:
     run, gpus = rows(study(plan({"-tp": 4}), [50, 50, 50], [80, 80, 80]), tmp_path)
     assert (run["validity"], run["reasons"]) == ("suspect", "telemetry_fewer_gpus")
-    assert run["smi_validity"] == "suspect" and run["smi_reasons"] == "telemetry_fewer_gpus"
+    assert (
+        run["smi_validity"] == "suspect" and run["smi_reasons"] == f"{SHORT};telemetry_fewer_gpus"
+    )
     assert [g["validity"] for g in gpus] == ["valid"] * 3 + ["suspect"] * 2
 
 
 def test_what_cannot_be_told_stays_empty(tmp_path: Path) -> None:
     run, gpus = rows(study(plan({}, engine="other"), [50, 50], [80, 80]), tmp_path)
     assert run.get("gpus_in_use") is None and run.get("energy_j_window_in_use") is None
-    assert run["smi_reasons"] == "telemetry_gpus_in_use_unknown"
+    assert run["smi_reasons"] == f"{SHORT};telemetry_gpus_in_use_unknown"
     assert run["smi_validity"] == "valid" and [g["scope"] for g in gpus] == ["gpu", "gpu", "all"]
     assert {g["in_use"] for g in gpus} == {None}
 
@@ -244,7 +276,7 @@ def test_a_reconstructed_capture_has_no_window(tmp_path: Path) -> None:
     assert run["util_pct_mean_all"] == 80.0 and run["mem_headroom_mib_all"] == 2768.0
     for name, value in {**run, **gpus[0]}.items():
         if name.endswith(("_window", "_prefill", "_decode", "_in_use")):
-            assert name == "gpus_in_use" or value is None, name
+            assert name in TOLD or value is None, name
     assert run["smi_reasons"] == "telemetry_reconstructed" and run["smi_validity"] == "invalid"
 
 

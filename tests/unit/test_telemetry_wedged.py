@@ -43,8 +43,8 @@ def test_a_capture_with_a_wedged_card_names_it(tmp_path: Path) -> None:
     [
         ([sample()] * 3, True),
         ([sample(processes=None)] * 3, True),  # CSV lists no processes
+        ([sample(used=513.0, total=16384.0)] * 3, True),  # of a small card a larger share
         ([sample(), sample(None, None), sample(), sample()], True),
-        ([sample(used=513.0, total=16384.0)] * 3, True),
         ([sample(used=601.0, total=16384.0)] * 3, False),
         ([sample()] * 2, False),  # too few
         ([sample(), sample(99.0), sample(), sample()], False),

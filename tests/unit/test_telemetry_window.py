@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from decodelab import telemetry_boards, telemetry_window
 from decodelab.telemetry import METRICS, Reading, Sample
 from decodelab.telemetry_phases import Phases
+from decodelab.telemetry_rejected import Rejected
 from decodelab.telemetry_window import Doubt, WindowFigures
 
 
@@ -99,6 +100,17 @@ def test_headroom_in_the_window_leaves_out_what_came_after() -> None:
     assert (found["mem_headroom_mib_all"], found["mem_headroom_mib_window"]) == (100.0, 900.0)
 
 
+def test_an_extreme_is_a_sample_and_no_interpolated_edge() -> None:
+    levels = [(0.0, 100.0, 900.0), (1.0, 0.0, 100.0), (2.0, 10.0, 200.0), (11.0, 90.0, 900.0)]
+    samples = [sample(t, util_pct=u, mem_used_mib=m, mem_total_mib=1000.0) for t, u, m in levels]
+    found = figures(samples, window=(0.1, 10.0)).values
+    assert found["util_pct_max_window"] == 10.0 and found["mem_used_mib_max_window"] == 200.0
+    assert found["mem_headroom_mib_window"] == 800.0
+    between = figures(samples, window=(3.0, 10.0)).values
+    assert between["util_pct_max_window"] is None and between["mem_headroom_mib_window"] is None
+    assert between["util_pct_mean_window"] is not None
+
+
 def test_headroom_is_unknown_where_one_accelerator_does_not_tell() -> None:
     found = figures([*steady(0, **GOOD), *steady(1, util_pct=1.0)]).values
     assert found["mem_headroom_mib_all"] is None and found["mem_headroom_mib_window"] is None
@@ -143,6 +155,20 @@ def test_a_metric_that_one_card_never_gives_is_named() -> None:
     assert found.values["energy_j_window"] is None
 
 
+def test_a_value_that_was_rejected_was_reported_and_is_told() -> None:
+    mute = [*steady(0, **GOOD), *steady(1, **{**GOOD, "power_w": 50.0})]
+    for s in mute[12:]:
+        s.reading.values["power_w"] = None
+    told = {"1": {Rejected("power_w", "sentinel"): 12}}
+    found = telemetry_window.figures(mute, 12, (0.0, 10.0), 1.0, rejected=told)
+    assert Doubt("telemetry_rejected", "power_w") in found.doubts
+    assert Doubt("telemetry_not_reported", "power_w") not in found.doubts
+    assert found.values["smi_rejected"] == 12 and found.values["energy_j_window"] is None
+    other = telemetry_window.figures(mute[:12], 12, (0.0, 10.0), 1.0, rejected=told)
+    assert other.values["smi_rejected"] == 0
+    assert not any(doubt.code == "telemetry_rejected" for doubt in other.doubts)
+
+
 def test_a_mean_over_few_samples_says_so() -> None:
     samples = [sample(t, **GOOD) for t in (0.0, 4.0, 8.0, 12.0)]
     found = telemetry_window.figures(samples, 4, (0.0, 10.0), 4.0)
@@ -183,7 +209,7 @@ def test_a_phase_by_hand() -> None:
 
 def test_a_phase_that_comes_and_goes_between_samples_has_no_figure() -> None:
     short = tuple((t + 0.1, t + 0.3) for t in range(10))
-    rest = tuple((t + 0.3, t + 1.1) for t in range(9))
+    rest = ((0.3, 1.1), (1.3, 5.1), (5.3, 9.1))  # each long enough
     samples = [sample(float(t), **GOOD) for t in range(-1, 12)]
     found = figures(samples, phases=Phases(short, rest, ()))
     assert found.values["util_pct_mean_prefill"] is None
@@ -191,6 +217,29 @@ def test_a_phase_that_comes_and_goes_between_samples_has_no_figure() -> None:
     assert found.values["time_share_prefill"] == pytest.approx(0.2)
     assert found.doubts == (Doubt("telemetry_phase_not_resolved", "prefill"),)
     assert found.values["util_pct_mean_decode"] == pytest.approx(40.0)
+
+
+def test_a_phase_shorter_than_the_distance_of_the_samples_has_no_figure() -> None:
+    """One sample in it says what the card did somewhere around, not in a tenth of a second."""
+    samples = [sample(float(t), power_w=200.0 if t == 5 else 50.0) for t in range(-1, 12)]
+    found = figures(samples, phases=Phases(((4.95, 5.05),), ((0.0, 4.95), (5.05, 10.0)), ()))
+    assert found.values["power_w_mean_prefill"] is None and found.values["energy_j_prefill"] is None
+    assert Doubt("telemetry_phase_not_resolved", "prefill") in found.doubts
+    assert found.values["power_w_mean_decode"] is not None
+    long = figures(samples, phases=Phases(((4.5, 5.6),), ((0.0, 4.5), (5.6, 10.0)), ()))
+    assert long.values["energy_j_prefill"] is not None
+
+
+def test_a_phase_is_held_to_the_distance_that_the_samples_really_have() -> None:
+    samples = [sample(t * 3.0, util_pct=50.0) for t in range(-1, 5)]
+    found = figures(samples, phases=Phases(((5.0, 7.0),), ((0.0, 5.0), (7.0, 10.0)), ()))
+    assert found.values["util_pct_mean_prefill"] is None
+    assert found.values["util_pct_mean_decode"] == 50.0
+
+
+def test_a_metric_that_is_not_reported_makes_no_phase_too_short() -> None:
+    found = figures(steady(util_pct=40.0), phases=Phases(((0.0, 4.0),), ((4.0, 10.0),), ()))
+    assert not any(doubt.code == "telemetry_phase_not_resolved" for doubt in found.doubts)
 
 
 def test_a_phase_that_never_was_has_no_time_and_no_doubt() -> None:
@@ -234,6 +283,7 @@ def test_the_draw_of_a_board_counts_once() -> None:
     found = figures([*steady(0, DUO, **DIE), *steady(1, DUO, **BOARD)])
     assert found.values["energy_j_window"] == pytest.approx(400.0)
     assert found.values["cap_share_window"] == pytest.approx(40 / 350)
+    assert found.values["power_w_mean_window"] == pytest.approx(40.0)  # of the board
     assert Doubt("telemetry_board_power", "power_w") in found.doubts
     assert Doubt("telemetry_not_reported", "power_w") not in found.doubts
 
@@ -247,7 +297,8 @@ def test_one_die_alone_has_no_draw_of_its_own() -> None:
     assert Doubt("telemetry_power_on_other_die", "power_w") in mute.doubts
     loud = telemetry_window.figures(pair[12:], 12, (0.0, 10.0), 1.0, None, silent)
     assert loud.values["energy_j_window"] == pytest.approx(400.0)
-    assert Doubt("telemetry_board_power", "power_w") in loud.doubts
+    assert Doubt("telemetry_power_of_whole_board", "power_w") in loud.doubts
+    assert Doubt("telemetry_board_power", "power_w") not in loud.doubts
 
 
 def test_dies_with_a_draw_of_their_own_are_summed() -> None:
