@@ -53,6 +53,16 @@ def test_a_model_folder_by_its_config(tmp_path: Path) -> None:
     }
 
 
+def test_weights_that_cannot_all_be_seen_have_no_size(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"num_hidden_layers": 2}')
+    (tmp_path / "a.safetensors").write_bytes(b"12")
+    assert machine_look.model_facts(str(tmp_path))["weights_bytes"] == 2
+    (tmp_path / "b.safetensors").symlink_to(tmp_path / "nothing")
+    facts = machine_look.machine(None, {}, str(tmp_path))
+    assert facts["model"]["layers"] == 2 and "weights_bytes" not in facts["model"]
+    assert "container" in facts and "problem" not in facts
+
+
 def test_a_composed_model_tells_of_its_text_part(tmp_path: Path) -> None:
     config = {"architectures": ["A"], "text_config": {"num_hidden_layers": 3, "num_experts": 4}}
     (tmp_path / "config.json").write_text(json.dumps(config))
