@@ -15,8 +15,8 @@ import shutil
 import time
 from typing import Any, Callable, Dict, List, Optional
 
-from cargo import device_verdict, ports, procs, reasons, room
-from cargo import server_http, start_cause, start_stages, whole
+from cargo import ports, procs, reasons, room, server_http, start_cause, start_stages, whole
+from cargo.device_verdict import beside_foreign_memory
 from cargo.event_log import EventLog
 from cargo.keeper_link import SHORT_GRACE_S, KeeperLink, StopReport
 from cargo.log_tail import LogReader
@@ -305,7 +305,7 @@ class ServerStart:
             return reasons.cause("ended_early", cause["root_cause"])
         if cause["class"] == "timeout":
             cause["stage"] = self.stages.working
-        return device_verdict.beside_foreign_memory(cause, self.env.device_check)
+        return beside_foreign_memory(cause, self.env.device_check)
 
     def log_text(self) -> str:
         try:

@@ -162,6 +162,9 @@ def test_addresses_that_cannot_be_used(url: str) -> None:
         server_http.address_of(url)
 
 
+NO_TOKEN = "an answer without a token: "
+
+
 @pytest.mark.parametrize(
     ("status", "body", "trouble"),
     [
@@ -170,8 +173,8 @@ def test_addresses_that_cannot_be_used(url: str) -> None:
         (200, {"choices": []}, "not a completion: "),
         (200, {"choices": [None]}, "not a completion: "),
         (200, {"choices": "oops"}, "not a completion: "),
-        (200, {"choices": [{"message": {"content": ""}}], "usage": {"completion_tokens": 0}}, "an answer without a token: "),
-        (200, {"choices": [{"message": {"content": None}, "finish_reason": "abort"}]}, "an answer without a token: "),
+        (200, {"choices": [{"message": {"content": ""}}], "usage": {"completion_tokens": 0}}, NO_TOKEN),
+        (200, {"choices": [{"message": {"content": None}, "finish_reason": "abort"}]}, NO_TOKEN),
         (200, {"choices": [{"message": {"content": ""}}], "usage": {"completion_tokens": 1}}, None),
         (200, {"choices": [{"message": {"content": "a"}}]}, None),
         (200, {"choices": [{"message": {"content": None, "reasoning_content": "a"}}]}, None),

@@ -232,8 +232,10 @@ def test_unknown_is_not_different() -> None:
     [
         ("version", "engine"),
         ("packages.torch", "engine"),
-        ("fingerprint", "engine"),
-        ("found.vllm", "engine"),
+        ("packages.numpy", "installation"),
+        ("python", "installation"),
+        ("fingerprint", "installation"),
+        ("found.vllm", "installation"),
         ("model.experts", "model"),
         ("driver", "host"),
         ("devices", "host"),
@@ -243,7 +245,7 @@ def test_unknown_is_not_different() -> None:
 def test_what_was_varied_may_differ(key: str, excused_by: str) -> None:
     a, b = {key: "1"}, {key: "2"}
     assert start_identity.differences([a], [b], set()) == [(key, "1", "2")]
-    others = {"engine", "model", "host"} - {excused_by}
+    others = {"engine", "installation", "model", "host"} - {excused_by}
     assert start_identity.differences([a], [b], others) == [(key, "1", "2")]
     assert start_identity.differences([a], [b], {excused_by}) == []
     # but not inside one arm, where nothing was
@@ -263,9 +265,12 @@ def test_what_two_variants_vary() -> None:
     assert against() == against(env={"VLLM_X": "2"}) == set()
     flags = {"flags": {"-tp": 2}, "argv": [*base["argv"][:-1], "2"]}
     assert against(**flags) == set()
-    assert against(build="c") == against(env={"PYTHONPATH": "/x"}) == {"engine"}
-    assert against(argv=["other", *base["argv"][1:]]) == {"engine"}
-    assert against(host="g") == {"host", "engine"}
+    for name in ("PYTHONUNBUFFERED", "PYTHONHASHSEED", "LD_BIND_NOW"):  # of no import
+        assert against(env={name: "1"}) == set()
+    assert against(build="c") == against(env={"PYTHONPATH": "/x"}) == {"engine", "installation"}
+    assert against(argv=["other", *base["argv"][1:]]) == {"engine", "installation"}
+    assert against(env={"LD_PRELOAD": "/x.so"}) == {"installation"}
+    assert against(host="g") == {"host", "installation"}  # not another version of the engine
     assert against(model="n", argv=[*base["argv"][:4], "n", *base["argv"][5:]]) == {"model"}
 
 

@@ -163,11 +163,11 @@ def test_any_line_may_come(text: str, raw: bytes) -> None:
 
 def test_a_stage_over_its_limit_is_named_with_its_time_and_last_line() -> None:
     bar = "shards:  0%|  | 0/26\rshards:  4%|x | 1/26 [00:01]"
-    for given, t_s, why in (
+    for stages, t_s, why in (
         ({}, 1840.0, "no progress in the log for 1800 s"),
         ({"weights": 100}, 140.0, "its limit is 100 s"),
     ):
-        watch = StageWatch({**LIMITS, "stages": given})
+        watch = StageWatch({**LIMITS, "stages": stages})
         watch.line("INFO model_runner.py:1065] Starting to load model /m...", 40.0)
         assert watch.overdue(t_s, 10.0, bar) is None
         assert watch.overdue(t_s + 0.5, 10.0, bar) == (
