@@ -56,6 +56,10 @@ WORDS = {stage.name: stage.words for stage in STAGES}
 LIMITED = tuple(name for name in NAMES if name != "probe")
 
 _BEGINS = [(i, re.compile(s.begins)) for i, s in enumerate(STAGES) if s.begins is not None][::-1]
+# Words of which every line that begins a stage holds one: a flood must not keep its reader busy.
+_HINTS = ("platform", "Triton", "version", "Namespace", "non-default", "architecture", "LLM engine", "Worker ready", "init",
+          "BI100", "oad", "rofiling", "bytecode", "ompil", "blocks: ", "KV cache", "concurrency", "aptur", "vLLM", "routes", "server process",
+          "startup", "Uvicorn")  # fmt: skip
 # What is in effect, by V1 and by V0; a flag only asks for it.
 _CONTEXT = re.compile(r"Using max model len (\d+)|\bmax_(?:seq|model)_len=(\d+)")
 # A new attempt begins: a supervisor restarts the server into the same log.
@@ -76,12 +80,14 @@ def stage_of(line: str) -> Optional[str]:
 
 def _index_of(line: str) -> Optional[int]:
     text = line[:_MAX_LINE]
+    if not any(hint in text for hint in _HINTS):
+        return None
     return next((i for i, pattern in _BEGINS if pattern.search(text)), None)
 
 
 def context_of(line: str) -> Optional[int]:
     """The context length, in tokens, that this log line says is in effect."""
-    found = _CONTEXT.search(line[:_MAX_LINE])
+    found = _CONTEXT.search(line[:_MAX_LINE]) if "max" in line else None
     return int((found.group(1) or found.group(2))[:18]) if found else None
 
 
@@ -185,7 +191,8 @@ class StageWatch:
         return begins
 
     def _moves(self, text: str, t_s: float) -> None:
-        if not _NO_PROGRESS.search(text[:_MAX_LINE]):
+        repeats = ("HTTP/1" in text or "Waiting" in text) and _NO_PROGRESS.search(text[:_MAX_LINE])
+        if not repeats:
             self.moved_s = t_s
 
     def _tells_context(self, text: str) -> None:

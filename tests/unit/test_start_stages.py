@@ -122,6 +122,13 @@ def test_each_stage_begins_with_its_line(log: list[tuple[str, str | None]]) -> N
     assert sum(row["seconds"] for row in watch.table(40.0)) == pytest.approx(40.0)
 
 
+@given(st.sampled_from([stage for stage in STAGES if stage.begins]), st.data())
+def test_every_line_that_begins_a_stage_is_looked_at(stage: Any, data: st.DataObject) -> None:
+    assert stage.begins
+    line = data.draw(st.from_regex(stage.begins))
+    assert start_stages.stage_of(line) is not None
+
+
 @pytest.mark.parametrize("log", FAILED)
 def test_where_a_failed_start_was(log: str) -> None:
     watch = StageWatch(LIMITS)
