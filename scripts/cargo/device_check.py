@@ -20,7 +20,7 @@ import time
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from cargo import beside, identity
-from cargo.device_use import NODES, Hung, nodes, places, visible_ids, who_holds
+from cargo.device_use import NODES, Hung, nodes, places, unplaced, visible_ids, who_holds
 from cargo.device_verdict import TAKEN_MIB, Asked, Result, finding, read
 
 PROBE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "device_probe.py")
@@ -47,14 +47,20 @@ def check(
     python = identity.python_of(argv0, dict(env))
     if python is None:
         return finding("skipped", "no python found behind %s" % argv0)
-    hung = Hung(root)
+    hung, here = Hung(root), visible_ids(env)
+    _settle(hung, asked, heed)
     stuck = hung.living()
     whole_host = [told for told in stuck if told["device"] is None]
     holders = who_holds([told["pid"] for told in stuck])
     if whole_host:
         words = "an earlier check still hangs at %(stage)s (pid %(pid)d)" % whole_host[0]
         return finding("failed", words, holders=holders)
-    here = visible_ids(env)
+    for told in unplaced(stuck, here):
+        words = (
+            "device %(device)s, on which an earlier check hangs at %(stage)s (pid %(pid)d)" % told
+        )
+        words += ", may be one of %s" % ", ".join(here or ["those that are counted here"])
+        return finding("failed", words, holders=holders)
     wanted = _indices(asked, here)
     before = [(i, told) for i, told in places(stuck, here) if wanted is None or i in wanted]
     leave = [index for index, _ in before]
@@ -63,7 +69,11 @@ def check(
     try:
         _reap()
         leader = _start(python, env, folder, asked._replace(devices=wanted), leave)
-        ended = _wait(leader, folder, asked.deadline_s, heed)
+        try:
+            ended = _wait(leader, folder, asked.deadline_s, heed)
+        except BaseException:  # a stop: what is on a device stays there, and is not forgotten
+            hung.add_unsettled(leader.pid, folder, env)
+            raise
         result = Result(folder, asked, env, holders, before)
         if result.hanging:
             hung.add(result.hanging)
@@ -72,6 +82,21 @@ def check(
         _reap()
         if ended:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _settle(hung: Hung, asked: Asked, heed: Callable[[], None]) -> None:
+    """A check that a stop left behind gets the time that it would have had; what it hangs in after
+    that is read from its folder.
+    """
+    end = time.monotonic() + asked.deadline_s
+    while hung.unsettled() and time.monotonic() < end:
+        heed()
+        _reap()
+        time.sleep(POLL_S)
+    for told in hung.unsettled():
+        found = Result(told["folder"], asked, told["seen"], [], []).hanging
+        if found:  # else nothing is known of its devices, and the host as a whole stays untouched
+            hung.replace(told, found)
 
 
 def _indices(asked: Asked, here: Optional[List[str]]) -> Optional[List[int]]:

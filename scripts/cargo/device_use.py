@@ -54,11 +54,24 @@ def places(
     out: List[Tuple[int, Dict[str, Any]]] = []
     for told in stuck:
         name = told["device"]
-        if here is not None and name in here:
-            out.append((here.index(name), told))
-        elif here is None and name.isdigit():
-            out.append((int(name), told))
+        if here is None:
+            out += [(int(name), told)] if name.isdigit() else []
+        else:
+            out += [(i, told) for i, seen in enumerate(here) if _same(name, seen)]
     return out
+
+
+def unplaced(stuck: List[Dict[str, Any]], here: Optional[List[str]]) -> List[Dict[str, Any]]:
+    """Those whose device may be one of this environment's: it is named by number here, by id there."""
+    seen = ["0"] if here is None else here
+    return [told for told in stuck if any(told["device"].isdigit() != s.isdigit() for s in seen)]
+
+
+def _same(one: str, two: str) -> bool:
+    """Numbers, or ids of which a beginning is enough (`GPU-8f6e` for `GPU-8f6e3c…`)."""
+    if one.isdigit() or two.isdigit():
+        return one == two
+    return one.startswith(two) or two.startswith(one)
 
 
 def who_holds(but: List[int]) -> List[Dict[str, Any]]:
@@ -94,8 +107,23 @@ class Hung:
             and procs.alive(procs.Proc(check["pid"], check["start_time"]))
         ]
 
+    def unsettled(self) -> List[Dict[str, Any]]:
+        """Those that nobody waited for to their deadline."""
+        return [told for told in self.living() if told.get("folder")]
+
     def add(self, checks: List[Dict[str, Any]]) -> None:
-        kept = self.living()
+        self._write(self.living(), checks)
+
+    def add_unsettled(self, pid: int, folder: str, env: Mapping[str, str]) -> None:
+        """The leader of a check; its folder says later which of its processes hangs, and where."""
+        seen = {name: env[name] for name in VISIBLE if env.get(name)}
+        told = {"device": None, "stage": "a check that was stopped", "pid": pid}
+        self._write(self.living(), [dict(told, folder=folder, seen=seen)])
+
+    def replace(self, one: Dict[str, Any], checks: List[Dict[str, Any]]) -> None:
+        self._write([told for told in self.living() if told != one], checks)
+
+    def _write(self, kept: List[Dict[str, Any]], checks: List[Dict[str, Any]]) -> None:
         for one in checks:
             proc = procs.identify(one["pid"])
             if proc is not None:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from cargo import beside, procs
 from cargo.device_use import id_of, variable_of, visible_ids
+from cargo.start_rules import CLASSES
 
 TAKEN_MIB = 1024.0  # of a card in use before anything of ours is on it
 PHASES = 4  # of the probe, each with the deadline: import, count, devices, all-reduce
@@ -58,6 +59,36 @@ def read(folder: str, name: str) -> List[Dict[str, Any]]:
             return [json.loads(line) for line in f.read().split("\n")[:-1]]
     except OSError:
         return []
+
+
+def taken(devices: Iterable[Mapping[str, Any]], chosen: Optional[List[int]]) -> List[str]:
+    """What was in use before anything of ours was there; of the chosen devices, if any are."""
+    return [
+        "device %s: %.1f of %.1f GiB is taken already"
+        % (d["id"], (d["total_mib"] - d["free_mib"]) / 1024, d["total_mib"] / 1024)
+        for d in devices
+        if d["free_mib"] is not None and d["total_mib"] - d["free_mib"] > TAKEN_MIB
+        if not chosen or d["device"] in chosen
+    ]
+
+
+def beside_foreign_memory(
+    cause: Dict[str, Any], found: Optional[Mapping[str, Any]]
+) -> Dict[str, Any]:
+    """The cause of a failed start, in the light of the finding before it: where others held memory of
+    its devices, a lack of memory proves nothing about the configuration.
+    """
+    text = str(cause.get("root_cause") or "")
+    lacks = cause["class"] in ("gpu_oom", "kv_cache_no_room") or (
+        cause["class"] == "context_too_long" and "KV cache" in text
+    )
+    full = taken(found["devices"], found["chosen"]) if lacks and found else []
+    if not full:
+        return cause
+    known = CLASSES["gpu_memory_taken"]
+    named = {"class": "gpu_memory_taken", "side": known.side, "confidence": "low"}
+    said = "; ".join([text, "before the start " + full[0], *full[1:]])
+    return dict(cause, root_cause=said, hint={"en": known.en, "zh": known.zh}, **named)
 
 
 def last(facts: List[Dict[str, Any]], key: str) -> Any:
@@ -188,13 +219,7 @@ class Result:
 
     def _taken(self, chosen: Optional[List[int]]) -> str:
         """What is in use on the cards that the server is to get, and who has them open."""
-        full = [
-            "device %s: %.1f of %.1f GiB is taken already"
-            % (d["id"], (d["total_mib"] - d["free_mib"]) / 1024, d["total_mib"] / 1024)
-            for d in self.devices
-            if d["free_mib"] is not None and d["total_mib"] - d["free_mib"] > TAKEN_MIB
-            if not chosen or d["device"] in chosen or not self.asked.choose
-        ]
+        full = taken(self.devices, chosen if self.asked.choose else None)
         if not full:
             return ""
         who = [

@@ -6,8 +6,11 @@ after the last line's end.
 
 from __future__ import annotations
 
+import os
 import time
 from typing import List
+
+MOST_BYTES = 8 << 20  # of one call: a flood must not keep its reader from a stop for long
 
 
 class LogReader:
@@ -25,10 +28,11 @@ class LogReader:
         return self._rest.decode("utf-8", "replace")
 
     def lines(self) -> List[str]:
+        """What has been written since the last call, up to MOST_BYTES of it."""
         try:
             with open(self.path, "rb") as f:
                 f.seek(self.offset)
-                chunk = f.read(1 << 18)
+                chunk = f.read(MOST_BYTES)
         except OSError:
             return []
         if not chunk:
@@ -38,3 +42,10 @@ class LogReader:
         *whole_lines, self._rest = (self._rest + chunk).split(b"\n")
         self._rest = self._rest[-65536:]
         return [line.decode("utf-8", "replace") for line in whole_lines]
+
+    def behind(self) -> bool:
+        """Whether the file holds more than was read."""
+        try:
+            return os.path.getsize(self.path) > self.offset
+        except OSError:
+            return False

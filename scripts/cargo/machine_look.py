@@ -174,10 +174,18 @@ def model_facts(path: Optional[str]) -> Dict[str, Any]:
     quantized = config.get("quantization_config")
     if isinstance(quantized, dict):
         facts["quantization"] = str(quantized.get("quant_method"))
-    sizes = [os.path.getsize(x) for x in glob.glob(os.path.join(path, "*.safetensors"))]
-    if sizes:
-        facts["weights_bytes"] = sum(sizes)
+    weights = _sizes(glob.glob(os.path.join(path, "*.safetensors")))
+    if weights:
+        facts["weights_bytes"] = sum(weights)
     return facts
+
+
+def _sizes(paths: List[str]) -> List[int]:
+    """None of them where one cannot be seen (a link that leads nowhere): a part is no total."""
+    try:
+        return [os.path.getsize(path) for path in paths]
+    except OSError:
+        return []
 
 
 def _loaded(pids: List[int]) -> Dict[str, str]:

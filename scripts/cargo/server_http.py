@@ -28,6 +28,7 @@ CONNECT_S = 5.0  # for each step of connecting, in which nobody is asked whether
 LIMIT_BYTES = 64 << 20
 INFO = re.compile(r"vllm:\w+_info\{")
 INFO_LINES, INFO_CHARS = 16, 8000
+SPOKEN = ("content", "reasoning", "reasoning_content", "tool_calls", "refusal")  # of a message
 NO_HEADERS: Mapping[str, str] = {}
 
 
@@ -235,6 +236,15 @@ def one_token(
         return "HTTP %d: %s" % (status, text[:300])
     try:
         answer = parsed(raw)
-        return None if answer["choices"] else "no choice in the answer: %s" % text[:300]
-    except (ValueError, KeyError, TypeError):
+        choice = answer["choices"][0]
+        said = choice.get("message") or {}
+        came = choice.get("text") or any(said.get(key) for key in SPOKEN) or _counted(answer)
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
         return "not a completion: %s" % text[:300]
+    return None if came else "an answer without a token: %s" % text[:300]
+
+
+def _counted(answer: Mapping[str, Any]) -> bool:
+    """Whether the server counts a token: one that prints nothing leaves the text empty."""
+    count = (answer.get("usage") or {}).get("completion_tokens")
+    return isinstance(count, int) and count >= 1

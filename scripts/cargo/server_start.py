@@ -16,6 +16,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional
 
 from cargo import ports, procs, reasons, room, server_http, start_cause, start_stages, whole
+from cargo.device_verdict import beside_foreign_memory
 from cargo.event_log import EventLog
 from cargo.keeper_link import SHORT_GRACE_S, KeeperLink, StopReport
 from cargo.log_tail import LogReader
@@ -27,6 +28,7 @@ SIMULATOR = "decodelab-simulator"
 START_SCHEMA = "decodelab.start/1"
 LOG_PART_BYTES = 2 << 20
 PORT_FREE_S = 10.0
+MOST_PIECES = 8  # of a flooding log, read before a server counts as ready
 
 
 class StartFailed(Exception):
@@ -120,10 +122,8 @@ class ServerStart:
 
     def _stage_watch(self) -> start_stages.StageWatch:
         server = self.order["server"]
-        asked = word_after(server["argv"] or [], "--max-model-len") or ""
-        engine = str(server.get("engine") or "")
-        context = int(asked) if asked.isdigit() else None
-        return start_stages.StageWatch(self.order["limits"], context, engine.startswith("vllm"))
+        asked = word_after(server["argv"] or [], "--max-model-len")
+        return start_stages.StageWatch(self.order["limits"], start_stages.tokens_asked(asked))
 
     # ------------------------------------------------------------------ start
     def bring_up(self, watch: Watch) -> None:
@@ -183,6 +183,7 @@ class ServerStart:
             self._take_log()
             self._fail_if_ended()
             self._fail_if_overdue()
+            watch.extend(self.stages.newly_longer_s())
             if self._port_is_ours():
                 self._reach("health")
                 if self._answers(5.0, watch.check):
@@ -191,7 +192,7 @@ class ServerStart:
             pause_s = min(0.25, pause_s * 1.2)
         self._reach("probe")
         self._probe(watch)
-        self._take_log()
+        self._take_all_of_the_log()
         self.ready = True
         ready_s = round(self._age_s(), 3)
         self.record.update(stages=self.stages.table(ready_s), context=self.stages.context)
@@ -209,9 +210,20 @@ class ServerStart:
         return time.monotonic() - self.spawned_at
 
     def _take_log(self) -> None:
+        seen = self.log.offset
         for line in self.log.lines():
             if self.stages.line(line, self._age_s()):
                 self._tell_stage()
+        rest = self.log.rest() if self.log.offset != seen else ""
+        if rest and self.stages.unfinished(rest, self._age_s()):
+            self._tell_stage()
+
+    def _take_all_of_the_log(self) -> None:
+        """A flood may be further than its reader; one that never ends is not waited for."""
+        for _piece in range(MOST_PIECES):
+            self._take_log()
+            if not self.log.behind():
+                return
 
     def _reach(self, stage: str) -> None:
         if self.stages.reach(stage, self._age_s()):
@@ -276,7 +288,7 @@ class ServerStart:
             self._fail_if_ended()
             if trouble.startswith("HTTP 4") or time.monotonic() >= end:
                 failed = reasons.cause("probe_failed", trouble)
-                raise StartFailed(dict(failed, stage=self.stages.stage))
+                raise StartFailed(dict(failed, stage=self.stages.working))
             watch.pause(0.5)
 
     def _explain(self, timed_out: Optional[str] = None) -> Dict[str, Any]:
@@ -292,8 +304,8 @@ class ServerStart:
         if cause["class"] == "none" and not timed_out:
             return reasons.cause("ended_early", cause["root_cause"])
         if cause["class"] == "timeout":
-            cause["stage"] = self.stages.stage
-        return cause
+            cause["stage"] = self.stages.working
+        return beside_foreign_memory(cause, self.env.device_check)
 
     def log_text(self) -> str:
         try:

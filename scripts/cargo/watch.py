@@ -50,6 +50,10 @@ class Watch:
         if self.end is not None and time.monotonic() > self.end:
             raise LifeOver()
 
+    def extend(self, seconds: float) -> None:
+        if self.end is not None:
+            self.end += seconds
+
     def pause(self, seconds: float) -> None:
         end = time.monotonic() + seconds
         while True:

@@ -52,14 +52,16 @@ Comparison = Callable[[Any, Any], bool | None]  # (asked, told); None: they cann
 
 
 def same_backend(asked: Any, told: Any) -> bool | None:
-    """`FLASH_ATTN`, `Flash Attention` and `FLASH_ATTN_VLLM_V1` are one."""
-    a, b = (
-        re.sub(r"[^a-z0-9]", "", str(name).lower().replace("_vllm_v1", ""))
-        .replace("attention", "attn")
-        .removesuffix("attn")
-        for name in (asked, told)
-    )
-    return a == b
+    """`FLASH_ATTN`, `Flash Attention` and `FLASH_ATTN_VLLM_V1` are one; a CPU's has two names."""
+    a, b = (_backend(str(name)) for name in (asked, told))
+    return None if {a, b} == {"cpu", "torchsdpa"} else a == b
+
+
+def _backend(name: str) -> str:
+    plain = re.sub(r"[^a-z0-9]", "", name.lower().replace("_vllm_v1", ""))
+    plain = plain.replace("attention", "attn").removesuffix("attn")
+    plain = re.sub(r"^rocm(?=aiter)", "", plain)
+    return "aiterflash" if plain == "aiterfa" else plain
 
 
 def same_dtype(asked: Any, told: Any) -> bool | None:

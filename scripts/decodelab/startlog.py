@@ -11,13 +11,16 @@ from datetime import datetime
 
 from cargo import start_cause
 from cargo.log_lines import logical_lines
+from decodelab.request_lines import engine_words
 
 _BACKENDS = (
     re.compile(r"Using (?:AttentionBackendEnum\.)?(\w+) attention backend\b"),
     re.compile(r"Using AttentionBackendEnum\.(\w+) backend"),
-    re.compile(
-        r"Using (?!\S+ (?:Unquantized|\w+ )?MoE)([\w-]+(?: Attention)?) backend(?: on V1 engine)?\."
-    ),
+    re.compile(r"Using ([\w-]+(?: [\w-]+){0,3}) backend(?: on V1 engine)?\."),
+)
+# gloo, xgrammar and many others are backends too: a name is one of attention by these.
+_OF_ATTENTION = re.compile(
+    r"(?i)attn|attention|flash|xformers|ixformer|triton|sdpa|mla|flex|aiter|rocm|pallas|ipex|hpu"
 )
 _VERSION = re.compile(
     r"(?:vLLM API server version|LLM engine \(v|█\s+version )\s*(\d+\.\d+[\w.+]*)"
@@ -44,7 +47,7 @@ def read(text: str) -> Effective:
             first, latest = first or _stamp(raw), raw
         if not any(hint in raw for hint in _HINTS):
             continue
-        for line in logical_lines(raw):
+        for line in logical_lines(engine_words(raw)):
             _take(found, line.text)
             if start_cause.is_ready(line.text) and found.ready_s is None:
                 found.ready_s = _between(first, _stamp(latest))
@@ -59,7 +62,7 @@ def _take(found: Effective, line: str) -> None:
     if found.backend is None and "MoE" not in line:
         for pattern in _BACKENDS:
             match = pattern.search(line)
-            if match:
+            if match and _OF_ATTENTION.search(match.group(0)):
                 found.backend = match.group(1)
                 break
     if found.version is None:

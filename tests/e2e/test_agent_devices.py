@@ -86,6 +86,43 @@ def test_a_hanging_check_outlives_launch_and_server(lab: Lab) -> None:
     lab.until(lambda: not lab.processes())
 
 
+def test_a_lack_of_memory_beside_others_is_tried_again(lab: Lab) -> None:
+    said = (
+        "ERROR 11-18 18:07:28 engine.py:366] ValueError: No available memory for the cache blocks."
+    )
+    taken = {"count": 1, "taken_mib": {"0": 30_000}}
+    check = {"devices": [0], "need": 1}
+    for number, devices in ((1, taken), (2, {"count": 1})):
+        lab.submit(order(lab, number, devices, "--die-at-start", said, **check))
+        lab.until_idle()
+    outcomes = [lab.outcome(number) for number in (1, 2)]
+    seen = [o and (o["status"], o["reason"], o["cause"]["line"]) for o in outcomes]
+    assert seen == [("invalid", "gpu_memory_taken", 2), ("not_possible", "kv_cache_no_room", 2)]
+    assert outcomes[0]["cause"]["root_cause"].endswith("GiB is taken already")
+
+
+def test_a_stop_while_a_device_hangs_is_remembered(lab: Lab) -> None:
+    said = {"count": 2, "hang": {"1": "mem_get_info"}, "log": str(lab.workdir / "touched")}
+    lab.submit(order(lab, 1, said))
+    touched = lab.workdir / "touched"
+    lab.until(lambda: touched.exists() and "1 mem_get_info" in touched.read_text())
+    lab.call("stop", "--wait", "20")
+    lab.until(lambda: not (lab.workdir / "agent.json").exists())
+    (told,) = json.loads((lab.workdir / "hanging_checks.json").read_text())["checks"]
+    assert told["pid"] in lab.processes()
+    touched.unlink()
+    lab.submit(order(lab, 2, {**said, "hang": {}}, deadline_s=1.0))
+    lab.until(lambda: lab.outcome(2))
+    outcome = lab.outcome(2)
+    assert outcome and outcome["reason"] == "device_unfit", lab.log()
+    assert "device 1: hanging at memory: an earlier check hangs" in outcome["cause"]["root_cause"]
+    assert "1 " not in touched.read_text()
+    lab.until(lambda: not (lab.workdir / "agent.json").exists())
+    (told,) = json.loads((lab.workdir / "hanging_checks.json").read_text())["checks"]
+    os.kill(told["pid"], signal.SIGKILL)  # a fake: there is no kernel to wedge
+    lab.until(lambda: not lab.processes())
+
+
 def test_a_start_that_stands_still_names_its_stage(lab: Lab) -> None:
     says = ["INFO x.py:1] Starting to load model /m...", "shards:   4% Completed | 1/26"]
     flags = [word for line in says for word in ("--say", line)]

@@ -162,15 +162,32 @@ def test_addresses_that_cannot_be_used(url: str) -> None:
         server_http.address_of(url)
 
 
-def test_one_token_says_what_it_got() -> None:
-    answers = (
-        b'HTTP/1.1 404 No\r\nContent-Length: 5\r\n\r\n{"x"}',
-        b'HTTP/1.1 200 OK\r\nContent-Length: 16\r\n\r\n{"choices": [1]}',
-        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
-    )
-    with answering(*answers) as url:
-        said = [server_http.one_token(url, "m", 2.0, lambda: None) for _ in range(3)]
-    assert said == ['HTTP 404: {"x"}', None, "not a completion: {}"]
+NO_TOKEN = "an answer without a token: "
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "trouble"),
+    [
+        (404, {"x": 1}, "HTTP 404: "),
+        (200, {}, "not a completion: "),
+        (200, {"choices": []}, "not a completion: "),
+        (200, {"choices": [None]}, "not a completion: "),
+        (200, {"choices": "oops"}, "not a completion: "),
+        (200, {"choices": [{"message": {"content": ""}}], "usage": {"completion_tokens": 0}}, NO_TOKEN),
+        (200, {"choices": [{"message": {"content": None}, "finish_reason": "abort"}]}, NO_TOKEN),
+        (200, {"choices": [{"message": {"content": ""}}], "usage": {"completion_tokens": 1}}, None),
+        (200, {"choices": [{"message": {"content": "a"}}]}, None),
+        (200, {"choices": [{"message": {"content": None, "reasoning_content": "a"}}]}, None),
+        (200, {"choices": [{"message": {"tool_calls": [{}]}}]}, None),
+        (200, {"choices": [{"text": "a"}]}, None),
+    ],
+)  # fmt: skip
+def test_one_token_says_what_it_got(status: int, body: Any, trouble: str | None) -> None:
+    raw = json.dumps(body).encode()
+    head = f"HTTP/1.1 {status} X\r\nContent-Length: {len(raw)}\r\n\r\n".encode()
+    with answering(head + raw) as url:
+        said = server_http.one_token(url, "m", 2.0, lambda: None)
+    assert said == (trouble and trouble + raw.decode())
 
 
 def test_the_fingerprint_is_content_for_python_and_size_for_the_rest(tmp_path: Path) -> None:
@@ -242,7 +259,18 @@ def test_log_lines_come_whole(tmp_path: Path) -> None:
     assert reader.lines() == ["one"]
     with open(log, "ab") as f:
         f.write("o ü\n".encode())
-    assert reader.lines() == ["two ü"]
+    assert reader.lines() == ["two ü"] and not reader.behind()
+
+
+def test_a_flood_is_read_as_fast_as_it_comes(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"x" * 99 + b"\n")
+    reader = LogReader(str(log))
+    assert len(reader.lines()) == 1
+    with open(log, "ab") as f:
+        f.write((b"x" * 99 + b"\n") * 60_000)
+    assert reader.behind()
+    assert len(reader.lines()) == 60_000 and not reader.behind()
 
 
 def test_the_host_lock_has_one_holder(tmp_path: Path) -> None:

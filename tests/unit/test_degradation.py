@@ -50,6 +50,27 @@ LINES = [
     ("WARNING 07-01 10:00:00 custom_all_reduce.py:1] Custom allreduce is disabled because your platform lacks GPU P2P capability", "all_reduce_plain"),
     ("INFO 07-01 10:00:00 [x.py:1] Chunked prefill is enabled with max_num_batched_tokens=8192.", None),
     ("WARNING 07-01 10:00:00 [vllm.py:725] Model Runner V2 requires Triton; using the V1 model runner instead.", None),
+    ("WARNING 07-01 10:00:00 [tokenizer.py:1] Falling back to slow tokenizer", None),
+    ("INFO 07-01 10:00:00 [gpu_model_runner.py:1] CUDA graphs are disabled for the encoder", None),
+    ("INFO 07-01 10:00:00 [gpu_model_runner.py:1] CUDA graphs are disabled for prefill attention; decode graphs captured", None),
+    ("WARNING 07-01 10:00:00 [fp8.py:1] DeepGEMM kernel disabled by VLLM_USE_DEEP_GEMM=0, falling back to CUTLASS", None),
+    ("WARNING 07-01 10:00:00 [fp8.py:1] DeepGEMM kernel not available (VLLM_USE_DEEP_GEMM=0), falling back to CUTLASS", None),
+    ("INFO 07-01 10:00:00 [x.py:1] kernel OK, never falls back to torch", None),
+    ("INFO 07-01 10:00:00 [x.py:1] If the operator is missing, the engine will fall back to torch", None),
+    ("INFO 07-01 10:00:00 [x.py:1] Failed to get kernel version, falling back to torch.distributed store", None),
+    ("INFO 07-01 10:00:00 [x.py:1] FlashAttention extension: head_dim 96 supported without falling back to padding", None),
+    ("INFO 07-01 10:00:00 [x.py:1] Failed to set start method kernel param, falling back to spawn", None),
+    ("INFO 07-01 10:00:00 [gpu.py:1] block_table: max_num_blocks_per_req limited to 2048 as max_model_len / block_size", None),
+    ("INFO 07-01 10:00:00 [x.py:1] NaN values will be replaced with zeros if they occur", None),
+    ("INFO 07-01 10:00:00 [utils.py:233] non-default args: {'model': '/m', 'chat_template': 'falling back to eager mode'}", None),
+    ("WARNING 07-01 10:00:00 [moe.py:1] Layer 'model.layers.0.mlp.experts' is not supported by GPTQMoeMarlin. Falling back to Moe WNA16 kernels.", "kernel_fallback"),
+    ("WARNING 07-01 10:00:00 [ixf] op silu_and_mul missing; using PyTorch reference (slow)", "kernel_fallback"),
+    ("WARNING 07-01 10:00:00 [ixf] op fused_moe not found, use torch implementation instead", "kernel_fallback"),
+    ("WARNING 07-01 10:00:00 [marlin_utils_fp8.py:82] Your GPU does not have native support for FP8 computation but FP8 quantization is being used. Weight-only FP8 compression will be used leveraging the Marlin kernel. This may degrade performance for compute-heavy workloads.", "quantization_emulated"),
+    ("WARNING 07-01 10:00:00 x.py:1] CUDA graph capture failed, running without graphs", "eager_forced"),
+    ("WARNING 07-01 10:00:00 [x.py:1] torch.compile is turned off; running in eager mode", "eager_forced"),
+    ("WARNING 07-01 10:00:00 [config.py:1] Compute capability 7.0 does not support CUDA graphs; CUDA graph disabled", "eager_forced"),
+    ("WARNING 07-01 10:00:00 x.py:2] found 16 nan/inf values in hidden states; sanitized", "nan_replaced"),
     ('INFO:     127.0.0.1:1 - "POST /v1/chat/completions HTTP/1.1" 200 OK', None),
 ]  # fmt: skip
 
@@ -57,6 +78,14 @@ LINES = [
 @pytest.mark.parametrize(("line", "name"), LINES, ids=range(len(LINES)))
 def test_each_line_is_counted_by_its_rule_alone(line: str, name: str | None) -> None:
     assert [item["name"] for item in degradation.degradations(line)] == ([name] if name else [])
+
+
+@pytest.mark.parametrize("line", [line for line, name in LINES if name])
+def test_a_prompt_is_no_statement_of_the_engine(line: str) -> None:
+    """vLLM logs each prompt, and a prompt may hold a line of any log."""
+    for said in (line, "Why: " + line):
+        log = f"INFO 11-18 18:10:00 logger.py:37] Received request chat-1: prompt: {said!r}, params: x"
+        assert degradation.degradations(log) == []
 
 
 def test_every_rule_is_met() -> None:

@@ -11,13 +11,13 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cargo import device_check, device_use, host_check, procs
+from cargo import device_check, device_use, device_verdict, host_check, procs
 from cargo.device_verdict import Asked
 
 REPO = Path(__file__).resolve().parents[2]
@@ -44,13 +44,14 @@ class Bench:
         deadline_s: float = 20.0,
         env: dict[str, str] | None = None,
         python: str = sys.executable,
+        heed: Callable[[], None] = device_check.nothing,
     ) -> dict[str, Any]:
         if devices is None and not choose:
             devices = list(range(need))
         asked = Asked(mode, devices, need, choose, deadline_s)
         told = json.dumps({**said, "log": str(self.log)})
         whole = {**os.environ, "PYTHONPATH": str(FAKE_TORCH), "FAKE_TORCH": told, **(env or {})}
-        return device_check.check(asked, python, whole, str(self.root))
+        return device_check.check(asked, python, whole, str(self.root), heed)
 
     def touched(self) -> set[str]:
         lines = self.log.read_text().splitlines() if self.log.exists() else []
@@ -142,6 +143,61 @@ def test_a_check_that_hangs_is_left_alone_and_not_made_twice(bench: Bench, call:
     assert f"an earlier check hangs (pid {device['pid']}, left alone)" in again["found"]
 
 
+class Stop(Exception):
+    pass
+
+
+def stopped(bench: Bench, said: dict[str, Any], begun: str) -> None:
+    """A check of two devices, ended from outside once the fake torch was asked for this."""
+
+    def heed() -> None:
+        if bench.log.exists() and begun in bench.log.read_text():
+            raise Stop
+
+    with pytest.raises(Stop):
+        bench.check(said, need=2, heed=heed)
+
+
+def test_a_stop_does_not_forget_what_hangs(bench: Bench) -> None:
+    stopped(bench, {"hang": {"1": "mem_get_info"}}, "1 mem_get_info")
+    assert bench.hanging()
+    bench.log.unlink()
+    again = bench.check({}, need=2, deadline_s=SOON_S)
+    assert again["state"] == "failed" and "1" not in bench.touched()
+    assert "device 1: hanging at memory: an earlier check hangs" in again["found"]
+    assert [told["device"] for told in bench.hanging()] == ["1"]
+
+
+def test_a_check_that_a_stop_left_behind_may_end(bench: Bench) -> None:
+    stopped(bench, {}, "0 set_device")
+    found = bench.check({}, need=2)
+    assert found["state"] == "ok", found
+    assert not bench.hanging()
+
+
+@pytest.mark.parametrize(
+    ("first", "then"), [(None, "GPU-aaa,GPU-bbb"), ("GPU-aaa,GPU-bbb", None), ("GPU-a,GPU-b", "1")]
+)
+def test_a_card_that_goes_by_another_name_is_not_touched(
+    bench: Bench, first: str | None, then: str | None
+) -> None:
+    def env(visible: str | None) -> dict[str, str]:
+        return {"CUDA_VISIBLE_DEVICES": visible} if visible else {}
+
+    said = {"hang": {"1": "mem_get_info"}}
+    bench.check(said, need=2, deadline_s=SOON_S, env=env(first))
+    bench.log.unlink()
+    found = bench.check({}, need=1, env=env(then))
+    assert found["state"] == "failed" and not bench.touched()
+    assert "on which an earlier check hangs at memory (pid " in found["found"]
+
+
+def test_a_card_is_known_by_the_beginning_of_its_id() -> None:
+    stuck = [{"device": "GPU-bbb1", "stage": "memory", "pid": 1}]
+    assert device_use.places(stuck, ["GPU-aaa", "GPU-bbb"]) == [(1, stuck[0])]
+    assert device_use.unplaced(stuck, ["GPU-aaa", "GPU-ccc"]) == []
+
+
 def test_a_hang_before_the_devices_are_counted_stops_everything(bench: Bench) -> None:
     found = bench.check({"hang": {"*": "device_count"}}, deadline_s=SOON_S)
     (told,) = bench.hanging()
@@ -221,6 +277,39 @@ def test_taken_memory_is_told_with_its_holder(bench: Bench, tmp_path: Path) -> N
 def test_taken_memory_without_a_visible_holder(bench: Bench) -> None:
     found = bench.check({"taken_mib": {"0": 4096}}, need=1)
     assert found["found"].endswith("is taken already; its holder is not visible from here")
+
+
+CAUSES: list[tuple[str, str, str]] = [
+    ("gpu_oom", "CUDA out of memory.", "gpu_memory_taken"),
+    ("kv_cache_no_room", "No available memory for the cache blocks.", "gpu_memory_taken"),
+    (
+        "context_too_long",
+        "The model's max seq len (9) is larger than the maximum number of tokens that can be stored"
+        " in KV cache (8).",
+        "gpu_memory_taken",
+    ),
+    ("context_too_long", "User-specified max_model_len (9) is greater than", "context_too_long"),
+    ("bad_argument", "error: unrecognized arguments: --x", "bad_argument"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "wanted"), CAUSES)
+def test_a_lack_of_memory_beside_others_is_no_result(
+    bench: Bench, name: str, text: str, wanted: str
+) -> None:
+    cause = {"class": name, "root_cause": text, "line": 7, "stage": "kv_cache", "side": "config"}
+    cause.update(hint={}, confidence="high")
+    empty = bench.check({}, need=1)
+    full = bench.check({"taken_mib": {"0": 4096}}, need=1)
+    elsewhere = bench.check({"taken_mib": {"0": 4096}}, need=1, choose=True)
+    for found in (None, empty, elsewhere):
+        assert device_verdict.beside_foreign_memory(cause, found) == cause
+    seen = device_verdict.beside_foreign_memory(cause, full)
+    assert (seen["class"], seen["line"], seen["stage"]) == (wanted, 7, "kv_cache")
+    if wanted != name:
+        assert (seen["side"], seen["confidence"]) == ("host", "low")
+        tail = "; before the start device 0: 4.3 of 32.0 GiB is taken already"
+        assert seen["root_cause"] == text + tail
 
 
 def test_a_torch_for_the_cpu_has_nothing_to_check(bench: Bench) -> None:

@@ -74,6 +74,12 @@ def test_values(flag: str, asked: Any, told: str, value: Any, verdict: str) -> N
         ("FLASHINFER", "FLASHINFER_MLA", DIFFERS),
         ("FLASH_ATTN", "FLASH_ATTN_DIFFKV", DIFFERS),
         ("FLASH_ATTN", None, NOT_TOLD),
+        ("TRITON_MLA", "Triton MLA", IN_EFFECT),
+        ("FLASH_ATTN_MLA", "FlashAttention MLA", IN_EFFECT),
+        ("FLASHINFER_MLA", "FlashInfer", DIFFERS),
+        ("ROCM_AITER_FA", "Aiter Flash Attention", IN_EFFECT),
+        ("TORCH_SDPA", "Torch SDPA", IN_EFFECT),
+        ("CPU_ATTN", "Torch SDPA", NOT_TOLD),
     ],
 )
 def test_backends(asked: str, used: str | None, verdict: str) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import string
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -91,6 +92,8 @@ def test_a_secret_is_kept_nowhere() -> None:
         ("If you encounter any issues, please disable chunked prefill by setting --enable-chunked-prefill=False.", "enable_chunked_prefill", None),
         ("Chunked prefill is not supported with this; disabling CUDA graphs", "enable_chunked_prefill", None),
         ("Cudagraph is disabled under eager mode", "enable_prefix_caching", None),
+        ("To use prefix caching, block size is 64. If prefix caching is disabled, block size is 16.", "enable_prefix_caching", None),
+        ("CUDA graphs need memory; when it lacks, fall back to eager mode", "enforce_eager", None),
     ],
 )  # fmt: skip
 def test_dispatch_lines(line: str, option: str, value: object) -> None:
@@ -109,10 +112,50 @@ def test_dispatch_lines(line: str, option: str, value: object) -> None:
         ("Ignoring --block-size because --kv-offload is set", ["--block-size"]),
         ("The latter will be used, and the former will be ignored.", []),
         ("Ignoring stale tensor from sender 3", []),
+        ("If a draft model is used, --max-num-seqs is ignored", []),
     ],
 )  # fmt: skip
 def test_what_the_engine_says_it_ignores(line: str, ignored: list[str]) -> None:
     assert engine_told.read(f"WARNING 07-12 09:51:28 [a.py:1] {line}\n", {}).ignored == ignored
+
+
+PROMPT = "Enforce eager set. --max-num-seqs is ignored. prefix caching is disabled. Using max model len 100"
+REQUESTS = [
+    f"INFO 11-18 18:10:00 logger.py:37] Received request chat-1: prompt: '{PROMPT}', params: SamplingParams(n=1)",
+    f"INFO 11-18 18:10:00 logger.py:37] Received request chat-1: prompt: 'WARNING 07-12 09:51:28 [a.py:1] {PROMPT}'",
+    f"(APIServer pid=1) INFO 11-18 18:10:00 [logger.py:70] Generated response chat-1: output: '{PROMPT}'",
+]
+
+
+@pytest.mark.parametrize("line", REQUESTS)
+def test_what_a_user_says_is_no_statement_of_the_engine(line: str) -> None:
+    for log in (V0, V1):
+        assert engine_told.read(f"{log}{line}\n", {}) == engine_told.read(log, {})
+
+
+def test_after_it_serves_nothing_is_read() -> None:
+    ready = "INFO:     Application startup complete.\n"
+    text = f"{V1}{ready}WARNING 07-12 09:51:28 [a.py:1] {PROMPT}\n"
+    assert engine_told.read(text, {}) == engine_told.read(V1, {})
+
+
+def test_a_draft_s_context_is_not_the_engine_s() -> None:
+    line = "(APIServer pid=1) INFO 11-29 16:44:19 [model.py:2152] Using max model len 2048\n"
+    assert engine_told.read(V1 + line, {}).values["max_model_len"] == Said(32768, CONFIG)
+    assert engine_told.read(line, {}).values["max_model_len"] == Said(2048, LOG)
+
+
+@pytest.mark.parametrize("number", ["1" * 5000, "1e999", "-1e999"])
+def test_a_number_that_is_none_is_not_read(number: str) -> None:
+    line = f"INFO [utils.py:233] non-default args: {{'seed': {number}, 'port': 1}}\n"
+    assert engine_told.read(line, {}).values == {"port": Said(1, ARGUMENTS)}
+
+
+@pytest.mark.parametrize("text", ["A_" * 4000, "--" + "a-" * 4000, "chunked prefill " * 500])
+def test_a_long_line_takes_no_long_time(text: str) -> None:
+    began = time.process_time()
+    engine_told.read(f"{text} is ignored\n" * 20, {})
+    assert time.process_time() - began < 2.0
 
 
 @pytest.mark.parametrize("log", [V0, V1])

@@ -53,6 +53,16 @@ def test_a_model_folder_by_its_config(tmp_path: Path) -> None:
     }
 
 
+def test_weights_that_cannot_all_be_seen_have_no_size(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"num_hidden_layers": 2}')
+    (tmp_path / "a.safetensors").write_bytes(b"12")
+    assert machine_look.model_facts(str(tmp_path))["weights_bytes"] == 2
+    (tmp_path / "b.safetensors").symlink_to(tmp_path / "nothing")
+    facts = machine_look.machine(None, {}, str(tmp_path))
+    assert facts["model"]["layers"] == 2 and "weights_bytes" not in facts["model"]
+    assert "container" in facts and "problem" not in facts
+
+
 def test_a_composed_model_tells_of_its_text_part(tmp_path: Path) -> None:
     config = {"architectures": ["A"], "text_config": {"num_hidden_layers": 3, "num_experts": 4}}
     (tmp_path / "config.json").write_text(json.dumps(config))
@@ -222,8 +232,10 @@ def test_unknown_is_not_different() -> None:
     [
         ("version", "engine"),
         ("packages.torch", "engine"),
-        ("fingerprint", "engine"),
-        ("found.vllm", "engine"),
+        ("packages.numpy", "installation"),
+        ("python", "installation"),
+        ("fingerprint", "installation"),
+        ("found.vllm", "installation"),
         ("model.experts", "model"),
         ("driver", "host"),
         ("devices", "host"),
@@ -233,7 +245,7 @@ def test_unknown_is_not_different() -> None:
 def test_what_was_varied_may_differ(key: str, excused_by: str) -> None:
     a, b = {key: "1"}, {key: "2"}
     assert start_identity.differences([a], [b], set()) == [(key, "1", "2")]
-    others = {"engine", "model", "host"} - {excused_by}
+    others = {"engine", "installation", "model", "host"} - {excused_by}
     assert start_identity.differences([a], [b], others) == [(key, "1", "2")]
     assert start_identity.differences([a], [b], {excused_by}) == []
     # but not inside one arm, where nothing was
@@ -253,9 +265,12 @@ def test_what_two_variants_vary() -> None:
     assert against() == against(env={"VLLM_X": "2"}) == set()
     flags = {"flags": {"-tp": 2}, "argv": [*base["argv"][:-1], "2"]}
     assert against(**flags) == set()
-    assert against(build="c") == against(env={"PYTHONPATH": "/x"}) == {"engine"}
-    assert against(argv=["other", *base["argv"][1:]]) == {"engine"}
-    assert against(host="g") == {"host", "engine"}
+    for name in ("PYTHONUNBUFFERED", "PYTHONHASHSEED", "LD_BIND_NOW"):  # of no import
+        assert against(env={name: "1"}) == set()
+    assert against(build="c") == against(env={"PYTHONPATH": "/x"}) == {"engine", "installation"}
+    assert against(argv=["other", *base["argv"][1:]]) == {"engine", "installation"}
+    assert against(env={"LD_PRELOAD": "/x.so"}) == {"installation"}
+    assert against(host="g") == {"host", "installation"}  # not another version of the engine
     assert against(model="n", argv=[*base["argv"][:4], "n", *base["argv"][5:]]) == {"model"}
 
 

@@ -122,6 +122,13 @@ def test_each_stage_begins_with_its_line(log: list[tuple[str, str | None]]) -> N
     assert sum(row["seconds"] for row in watch.table(40.0)) == pytest.approx(40.0)
 
 
+@given(st.sampled_from([stage for stage in STAGES if stage.begins]), st.data())
+def test_every_line_that_begins_a_stage_is_looked_at(stage: Any, data: st.DataObject) -> None:
+    assert stage.begins
+    line = data.draw(st.from_regex(stage.begins))
+    assert start_stages.stage_of(line) is not None
+
+
 @pytest.mark.parametrize("log", FAILED)
 def test_where_a_failed_start_was(log: str) -> None:
     watch = StageWatch(LIMITS)
@@ -162,14 +169,18 @@ def test_any_line_may_come(text: str, raw: bytes) -> None:
 
 
 def test_a_stage_over_its_limit_is_named_with_its_time_and_last_line() -> None:
-    watch = StageWatch(LIMITS)
-    watch.line("INFO model_runner.py:1065] Starting to load model /m...", 40.0)
     bar = "shards:  0%|  | 0/26\rshards:  4%|x | 1/26 [00:01]"
-    assert watch.overdue(1840.0, 10.0, bar) is None
-    assert watch.overdue(1840.5, 10.0, bar) == (
-        "stage weights (loading weights) lasted 1800.5 s; its limit is 1800 s; "
-        "last line: shards:  4%|x | 1/26 [00:01]"
-    )
+    for stages, t_s, why in (
+        ({}, 1840.0, "no progress in the log for 1800 s"),
+        ({"weights": 100}, 140.0, "its limit is 100 s"),
+    ):
+        watch = StageWatch({**LIMITS, "stages": stages})
+        watch.line("INFO model_runner.py:1065] Starting to load model /m...", 40.0)
+        assert watch.overdue(t_s, 10.0, bar) is None
+        assert watch.overdue(t_s + 0.5, 10.0, bar) == (
+            f"stage weights (loading weights) lasted {t_s - 39.5:.1f} s; {why}; "
+            "last line: shards:  4%|x | 1/26 [00:01]"
+        )
 
 
 def test_each_limit_has_its_words() -> None:
@@ -207,9 +218,113 @@ def test_an_engine_that_is_not_understood_has_only_the_limits_of_the_whole() -> 
     watch.line("main: loading model from /m.gguf", 1.0)
     watch.reach("health", 2.0)  # it listens long before it is ready
     assert watch.limit_s() is None and watch.overdue(9_999.0, 1.0) is None
-    assert StageWatch(LIMITS, understood=True).limit_s() == 300
+    quiet = StageWatch(LIMITS)  # VLLM_LOGGING_LEVEL=WARNING: it works, and names no stage
+    for t_s in range(10, 420, 60):
+        quiet.line("WARNING 07-15 10:21:07 x.py:1] something", float(t_s))
+        assert quiet.overdue(t_s + 59.0, 59.0) is None
     watch.line("INFO x] Automatically detected platform cuda.", 3.0)
     assert watch.limit_s() == 120
+
+
+# Starts that work, however long it takes: (seconds, line), the last is when it is ready.
+WORKER_OF = "(Worker_TP{} pid={}) INFO "
+AT_WORK: dict[str, list[tuple[float, str]]] = {
+    "a compilation that takes longer than the stage's limit": [
+        (5, "vLLM API server version 0.11.0"),
+        (100, "Loading weights took 66.6 seconds"),
+        *((t, "INFO [backends.py:1] Compiling a graph for dynamic shape") for t in range(110, 900, 60)),
+        (900, "Available KV cache memory: 10 GiB"),
+    ],
+    "a rank whose weights come slowly": [
+        (30, "Starting to load model"),
+        (60, WORKER_OF.format(0, 1) + "Loading weights took 30 seconds"),
+        *((t, WORKER_OF.format(1, 2) + f"Loading safetensors: {t}") for t in range(61, 700, 20)),
+        (700, "Application startup complete"),
+    ],
+    "an engine that profiles in silence while its peer is done": [
+        (50, "(EngineCore_DP0 pid=1) Loading weights took 30 s"),
+        (60, "(EngineCore_DP1 pid=2) Loading weights took 40 s"),
+        (100, "(EngineCore_DP0 pid=1) INFO init engine (profile, create kv cache) took 40 s"),
+        (300, "(EngineCore_DP1 pid=2) INFO init engine (profile, create kv cache) took 240 s"),
+        (301, "Application startup complete"),
+    ],
+    "a supervisor's second attempt": [
+        (5, "vLLM API server version 0.6.3"),
+        (80, "Capturing CUDA graphs"),
+        (90, "Graph capturing finished in 9 secs"),
+        (97, "vLLM API server version 0.6.3"),
+        (130, "Starting to load model /m"),
+        *((t, f"shard {t} is read") for t in range(140, 700, 200)),
+        (701, "Application startup complete."),
+    ],
+    "a model whose draft has a context of its own": [
+        (10, "Using max model len 262144"),
+        (12, "Using max model len 4096"),
+        (60, "Loading weights took 30 s"),
+        (500, "Available KV cache memory"),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", AT_WORK)
+def test_no_default_limit_ends_a_start_that_works(name: str) -> None:
+    watch, heard = StageWatch(LIMITS), 0.0
+    for t_s, line in AT_WORK[name]:
+        assert watch.overdue(t_s, t_s - heard) is None, watch.overdue(t_s, t_s - heard)
+        watch.line(line, t_s)
+        heard = t_s
+
+
+def test_a_log_without_line_ends_has_its_stages(tmp_path: Path) -> None:
+    watch = StageWatch(LIMITS)
+    said = "INFO x] vLLM API server version 0.6.3INFO x] Using max model len 26"
+    assert watch.unfinished(said, 20.0) and watch.context is None  # the number may be cut
+    said += "2144INFO x] Starting to load model"
+    assert watch.unfinished(said, 40.0)
+    assert (watch.stage, watch.context) == ("weights", 262_144)
+    bar = "shards: 1%"
+    for t_s in range(50, 4000, 290):
+        assert watch.overdue(t_s, 10.0, said + bar) is None
+        assert not watch.unfinished(said + bar, float(t_s))
+    assert "no progress in the log for 1800 s" in str(watch.overdue(5_800.0, 10.0, said))
+
+
+def test_our_own_polls_are_no_progress() -> None:
+    watch = StageWatch(LIMITS)
+    watch.line("INFO:     Application startup complete.", 1.0)
+    watch.reach("health", 2.0)
+    for t_s in range(3, 122):
+        watch.line('INFO:     127.0.0.1:1 - "GET /health HTTP/1.1" 503 Unavailable', float(t_s))
+        assert watch.overdue(t_s, 0.0) is None
+    assert "no progress in the log for 120 s" in str(watch.overdue(122.5, 0.0))
+
+
+def test_a_stage_is_that_of_the_slowest_known_process() -> None:
+    watch = StageWatch({**LIMITS, "stages": {"kv_cache": 100}})
+    for rank in (0, 1):
+        watch.line(WORKER_OF.format(rank, rank) + "Starting to load model /m", 10.0)
+    watch.line(WORKER_OF.format(0, 0) + "Loading weights took 20 s", 30.0)
+    assert (watch.stage, watch.working) == ("kv_cache", "weights")
+    assert watch.overdue(200.0, 100.0) is None  # a limit given for kv_cache has not begun
+    stuck = watch.overdue(400.0, 301.0)
+    assert stuck and stuck.startswith("stage weights (loading weights) lasted ")
+    watch.line(WORKER_OF.format(1, 1) + "Loading weights took 390 s", 420.0)
+    assert watch.working == "kv_cache" and watch.overdue(520.0, 100.0) is None
+    assert "its limit is 100 s" in str(watch.overdue(520.5, 0.0))
+    # rank 1 may say nothing more: what the engine says for all of them holds
+    watch.line(WORKER_OF.format(0, 0) + "Capturing CUDA graphs", 530.0)
+    assert watch.working == "kv_cache"
+    watch.line(CORE + "INFO init engine (profile, create kv cache) took 51 s", 540.0)
+    assert watch.working == "listening"
+
+
+def test_a_context_that_only_the_log_tells_stretches_the_whole() -> None:
+    for asked, more_s in ((None, 900), (131_072, 600), (262_144, 0), (500_000, 0)):
+        watch = StageWatch({**LIMITS, "start_s": 600}, asked)
+        assert watch.start_s() == 600
+        watch.line("Using max model len 262144", 1.0)
+        assert watch.start_s() == 600 + more_s and watch.newly_longer_s() == more_s
+        assert watch.newly_longer_s() == 0
 
 
 # ---------------------------------------------------------------------- the config
@@ -260,10 +375,14 @@ def test_limits_are_no_part_of_a_digest() -> None:
     assert [x["digest"] for x in changed["launches"]] == [x["digest"] for x in plain["launches"]]
 
 
-def test_a_long_context_gives_the_whole_start_more_time() -> None:
-    document = planned(server__flags={"--max-model-len": 262_144})
+@pytest.mark.parametrize(
+    ("asked", "more_s"),
+    [(262_144, 900), ("256K", 900), ("1M", 4500), ("131.072k", 300), (-1, 0), ("auto", 0)],
+)
+def test_a_long_context_gives_the_whole_start_more_time(asked: Any, more_s: float) -> None:
+    document = planned(server__flags={"--max-model-len": asked})
     base = start_orders.limits(document, launch_of(document, "base"))
-    assert base["start_s"] == 600 + 900
+    assert base["start_s"] == 600 + more_s
 
 
 @pytest.mark.parametrize(

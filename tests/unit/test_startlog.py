@@ -22,6 +22,13 @@ from decodelab import startlog
         ("\x1b[1;36m(VllmWorkerProcess pid=3)\x1b[0;0m INFO 07-12 09:51:28 selector.py:1] Using XFormers backend.", "XFormers"),
         ("INFO 07-12 09:51:28 [u.py:1] Using CPU Unquantized MoE backend out of potential backends: ['CPU'].", None),
         ("INFO 07-12 09:51:28 [u.py:1] Using CPUUnquantizedExperts MoE backend", None),
+        ("INFO 07-12 09:51:28 [cuda.py:1] Using Triton MLA backend on V1 engine.", "Triton MLA"),
+        ("INFO 07-12 09:51:28 [cuda.py:1] Using Cutlass MLA backend on V1 engine.", "Cutlass MLA"),
+        ("INFO 07-12 09:51:28 [cuda.py:1] Using Aiter Flash Attention backend on V1 engine.", "Aiter Flash Attention"),
+        ("INFO 07-12 09:51:28 [cpu.py:1] Using Torch SDPA backend.", "Torch SDPA"),
+        ("INFO 07-12 09:51:28 [utils.py:1] Using gloo backend.\nINFO [cuda.py:1] Using XFormers backend.", "XFormers"),
+        ("INFO 07-12 09:51:28 [x.py:1] Using xgrammar backend.", None),
+        ("INFO 07-12 09:51:28 logger.py:37] Received request 1: prompt: 'Using XFormers backend.'", None),
         ("INFO 07-12 09:51:28 [cpu.py:1] Cannot use AttentionBackendEnum.FLASHINFER backend on CPU.", None),
     ],
 )  # fmt: skip
