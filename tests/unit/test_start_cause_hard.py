@@ -99,6 +99,7 @@ ROWS = [
     ("the engine died", READY + CORE + "EngineCore encountered a fatal error.\n" + CORE + "IndexError: index 32768 is out of bounds\n" + API + "vllm.v1.engine.exceptions.EngineDeadError: x\n" + API + "INFO:     Shutting down\n", 0, "unknown", False),
     # cut: it may have gone on to say something else
     ("cut: whose memory", CORE + "torch.OutOfMemoryError: CUDA out of memory. Tried to al", 1, "gpu_oom", False),
+    ("cut: which value", "pydantic_core.ValidationError: 1 validation error for VllmConfig\n  Value error, Total number of attention heads (28) must be div", 1, "bad_argument", False),
     ("cut: Ray's", "ray.exceptions.OutOfMemoryError: Task was", 1, "killed", False),
     ("cut: a library", "ImportError: libcudart.so.12: cannot op", 1, "missing_library", False),
     # who holds the memory
