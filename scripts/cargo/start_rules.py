@@ -219,7 +219,7 @@ NO_ERROR = re.compile(
 
 # A line that was cut after these words may have gone on to say something else.
 TOO_FEW = re.compile(
-    r"OutOfMemoryError|out of memory|Dist\w+Error|^ImportError|ModuleNotFoundError|^KeyError|ValidationError|^Value error,|^OSError|^RuntimeError: (?:NCCL|CUDA) error"
+    r"OutOfMemoryError|out of memory|Dist\w+Error|^ImportError|ModuleNotFoundError|ValidationError|^Value error,|^RuntimeError: (?:NCCL|CUDA) error"
 )
 
 # One of these stands in every message that a rule names on a line that is no exception (cheap to
