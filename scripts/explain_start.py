@@ -11,6 +11,7 @@ import argparse
 import gzip
 import json
 import sys
+import zlib
 from pathlib import Path
 
 from cargo import start_cause
@@ -40,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         text = read_log(args.log)
-    except (OSError, EOFError, gzip.BadGzipFile) as error:
+    except (OSError, EOFError, zlib.error) as error:
         print(f"explain_start: cannot read {args.log}: {error}", file=sys.stderr)
         return 1
     found = start_cause.explain(text, exit_code=args.rc, timed_out=args.timed_out)

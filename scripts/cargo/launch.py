@@ -13,7 +13,16 @@ import time
 import traceback
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
-from cargo import identity, machine_look, reasons, room, secret_files, server_http, whole
+from cargo import (
+    identity,
+    machine_look,
+    reasons,
+    room,
+    secret_files,
+    server_http,
+    start_cause,
+    whole,
+)
 from cargo.attached_server import AttachedServer
 from cargo.client_floor import ClientFloor
 from cargo.device_check import DeviceGate
@@ -240,8 +249,7 @@ class Launch:
             survived = self._run_all(server, events, engine_same)
             seal_status, seal_reasons = "done", [] if survived else ["server_died"]
         except StartFailed as failed:
-            side = failed.cause.get("side")
-            if side == "config":
+            if start_cause.is_final(failed.cause):
                 seal_status, seal_reasons = "done", []
             else:
                 seal_reasons = [failed.cause["class"]]
@@ -264,7 +272,7 @@ class Launch:
     def _failed_start(self, server: ServerStart, failed: StartFailed) -> Ended:
         cause = failed.cause
         # a configuration that came up once cannot be what is wrong now
-        if cause.get("side") == "config" and not self.came_up and not server.attached:
+        if start_cause.is_final(cause) and not self.came_up and not server.attached:
             self.known.causes[self.server_digest] = cause
             self.known.starts[self.server_digest] = [server.start_id]
             return Ended("not_possible", cause["class"], cause)

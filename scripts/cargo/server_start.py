@@ -15,7 +15,17 @@ import shutil
 import time
 from typing import Any, Callable, Dict, List, Optional
 
-from cargo import ports, procs, reasons, room, server_http, start_cause, start_stages, whole
+from cargo import (
+    long_log,
+    ports,
+    procs,
+    reasons,
+    room,
+    server_http,
+    start_cause,
+    start_stages,
+    whole,
+)
 from cargo.device_verdict import beside_foreign_memory
 from cargo.event_log import EventLog
 from cargo.keeper_link import SHORT_GRACE_S, KeeperLink, StopReport
@@ -26,7 +36,6 @@ from cargo.watch import Watch
 
 SIMULATOR = "decodelab-simulator"
 START_SCHEMA = "decodelab.start/1"
-LOG_PART_BYTES = 2 << 20
 PORT_FREE_S = 10.0
 MOST_PIECES = 8  # of a flooding log, read before a server counts as ready
 
@@ -294,7 +303,9 @@ class ServerStart:
     def _explain(self, timed_out: Optional[str] = None) -> Dict[str, Any]:
         assert self.link is not None
         code = None if timed_out else self.link.exit_code
-        cause = start_cause.explain(self.mask.text(self.log_text()), code, timed_out is not None)
+        cause = start_cause.explain(
+            self.mask.text(long_log.read(self.log_path)), code, timed_out is not None
+        )
         if cause.get("root_cause") is None:
             ended = "the server ended with exit code %s" % code
             cause["root_cause"] = timed_out or ended
@@ -306,19 +317,6 @@ class ServerStart:
         if cause["class"] == "timeout":
             cause["stage"] = self.stages.working
         return beside_foreign_memory(cause, self.env.device_check)
-
-    def log_text(self) -> str:
-        try:
-            with open(self.log_path, "rb") as f:
-                size = os.fstat(f.fileno()).st_size
-                if size <= 2 * LOG_PART_BYTES:
-                    return f.read().decode("utf-8", "replace")
-                # A flood hides the cause from a tail, and a restart loop from a head.
-                head = f.read(LOG_PART_BYTES)
-                f.seek(size - LOG_PART_BYTES)
-                return (head + b"\n" + f.read()).decode("utf-8", "replace")
-        except OSError:
-            return ""
 
     # ------------------------------------------------------------------ while it runs
     def alive(self) -> bool:

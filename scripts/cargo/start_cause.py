@@ -3,52 +3,40 @@
 `explain(text, exit_code=None, timed_out=False)` gives {"class", "root_cause", "line", "stage",
 "hint": {"en", "zh"}, "side": "config"|"host"|"none", "confidence": "high"|"low"}.
 
-How it works: of the log's logical lines those that *are* an error are picked (never warnings, never
-the source code that a traceback echoes), wrappers such as "Engine core initialization failed" are
-set aside, and the first error left, engine and worker processes before the API process, is named by
-the first of the rules that it matches.  Pure: standard library only, no clock, no files.
+How it works: of the log's logical lines the errors are taken (see `start_errors`); the first of them
+that has a name and can have ended the start is the cause. Without one the time limit and the exit
+code decide, then errors without a name, and at last words that only might be a cause. A cause that
+is not certain is never laid to the configuration: see `is_final`.
+Pure: standard library only, no clock, no files.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
-from cargo import start_stages
+from cargo import long_log, start_errors, start_stages
 from cargo.log_lines import Line, logical_lines
 from cargo.mask import url_passwords
-from cargo.start_rules import CLASSES, DEGRADED, WRAPPERS, class_of, class_of_cut
+from cargo.start_errors import Error
+from cargo.start_rules import CLASSES, DEGRADED, NO_ERROR
 
-__all__ = ["CLASSES", "Line", "explain", "is_ready", "logical_lines", "stage_before"]
+__all__ = ["CLASSES", "Line", "explain", "is_final", "is_ready", "logical_lines", "stage_before"]
 
 _READY = re.compile(r"Application startup complete|Uvicorn running on")
-_WARNS = re.compile(
-    r"\[?[WI]\d{4} \d\d:|\[?[WI] |\d{4}-\d\d-\d\d \d\d:\d\d:[\d.]+: [IW] |\S*Warning: |\S+: \w*Warning: |WARN|Warning:"
-)
-_EXCEPTION = re.compile(
-    r"\s{0,3}(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Failure|OutOfResources|CompilerFailed)"
-    r"(?:\([\w.]+\))?(?::|\s*$)|\s{0,3}Exception:|\s{0,3}torch\.\w+(?:\.\w+)*\.[A-Z]\w+: "
-)
-_PYDANTIC = re.compile(r"\s*(?:\S+ValidationError: )?\d+ validation errors? for \w+")
-_EMPTY = re.compile(
-    r"\s{0,3}[\w.]*(?:Error|Exception):\s*$"
-)  # what is wrong stands on the next line
-_FATAL = re.compile(  # an error that is no Python exception
-    r"\S+(?: \w+)?: error: |\S+: fatal error: |Error: --|ptxas fatal|CUDA error \("
-    r"|(?:\S+: line \d+:\s+\d+ )?(?:Killed|Terminated|Segmentation fault|Bus error)\b"
-    r"|Fatal Python error|terminate called|OOMKilled|\[Errno \d+\]"
-    r"|.*(?i:oom-kill|oom[- ]killer|Out of memory: Killed|status=9/KILL)"
-    r"|\S+: error while loading shared libraries|/\S*python\S*: (?:No module|Error while)"
-    r"|python\S*: (?:can't open file|No module)|(?:/\S*/)?(?:ba|da|z)?sh: |\S+: line \d+: "
-    r"|exec:? \S+: |(?:env|nohup|timeout|taskset|numactl|nice): "
-    r"|(?:\S*docker: |\S* )?Error response from daemon: |Unable to find image|\S+: OCI runtime"
-)
 _STOP_NOTE = re.compile(
     r"(?i)received signal[ =:]*(?:SIGTERM|SIGINT|15|2)\b|received SIG(?:TERM|INT)"
     r"|Shutting down FastAPI|^\s*Shutting down\b|KeyboardInterrupt"
 )
+_ASKED_TO_STOP = re.compile(
+    r"(?i)received signal[ =:]*(?:SIGTERM|SIGINT|15|2)\b|received SIG(?:TERM|INT)|^KeyboardInterrupt"
+)
 # After it was ready: what fails one request is no failed start, these end the server.
 _DEADLY = ("port_in_use", "killed", "gpu_oom", "driver_or_device", "collective_failed")
+_ENGINE_DIED = re.compile(
+    r"EngineCore encountered a fatal error|EngineDeadError|Engine loop has died|Background loop has errored"
+)
+_KILLED, _STOPPED, _TIMED_OUT = (137, -9), (143, -15, 130, -2), (124,)
 
 # The function that a traceback stood in names the stage where the log has no line of its own.
 _FRAME = re.compile(r'\s*File "[^"]*", line \d+, in (\w+)')
@@ -70,7 +58,7 @@ _MAX_TEXT = 2000  # of the root cause, in characters
 
 class Cause(NamedTuple):
     name: str  # a class
-    line: Line
+    line: Optional[Line]
     sure: bool
 
 
@@ -79,129 +67,125 @@ def is_ready(text: str) -> bool:
     return _READY.search(text) is not None
 
 
+def is_final(cause: Mapping[str, Any]) -> bool:
+    """Whether this cause (as `explain` gives it) lies in the configuration, and surely so: the same
+    would fail again, on any day. A guess never is.
+    """
+    return cause.get("side") == "config" and cause.get("confidence") == "high"
+
+
 def explain(text: str, exit_code: Optional[int] = None, timed_out: bool = False) -> Dict[str, Any]:
     """The cause of a failed start; class "none" for a log that shows nothing wrong."""
-    lines = logical_lines(text)
+    lines = logical_lines(long_log.condensed(text))
     ready_at = max((i for i, line in enumerate(lines) if is_ready(line.text)), default=None)
-    found = _cause(lines, ready_at)
-    if found is not None and found.name != "unknown":
-        return _answer(found.name, found.line, lines, "high" if found.sure else "low")
+    errors = start_errors.found(lines if ready_at is None else lines[ready_at + 1 :])
+    if ready_at is not None:
+        errors = _ends_service(errors, lines[ready_at + 1 :])
+    cause = (
+        _stopped_first(errors, lines, ready_at)
+        or _named(errors)
+        or _from_outside(errors, lines, exit_code, timed_out)
+        or _nameless(errors)
+        or (_guess(lines) if ready_at is None else None)
+        or _without_error(lines, ready_at, exit_code)
+    )
+    return _answer(cause, lines)
+
+
+def _ends_service(errors: List[Error], after: List[Line]) -> List[Error]:
+    """Of the errors after it was ready those that end a server, not a request."""
+    stop = next((line.number for line in after if _STOP_NOTE.search(line.text)), None)
+    died = next((line.number for line in after if _ENGINE_DIED.search(line.text)), None)
+    dead = died is not None and (stop is None or died < stop)
+    errors = [e for e in errors if e.name != "stopped"]
+    return [
+        e
+        for e in errors
+        if e.name in _DEADLY or (e.line.process == "engine" and (dead or e.name is not None))
+    ]
+
+
+def _stopped_first(
+    errors: List[Error], lines: List[Line], ready_at: Optional[int]
+) -> Optional[Cause]:
+    """Somebody asked it to stop before anything failed; what came then is the end of its parts."""
+    own = [e.line.number for e in errors if e.primary and e.name != "stopped"]
+    if ready_at is not None or not own:
+        return None
+    for line in lines:
+        if line.number >= own[0]:
+            return None
+        if _ASKED_TO_STOP.search(line.text):
+            return Cause("stopped", line, True)
+    return None
+
+
+def _named(errors: List[Error]) -> Optional[Cause]:
+    """The first error with a name that can have ended the start."""
+    for error in errors:
+        if error.name is not None and error.primary:
+            return Cause(error.name, error.line, error.sure)
+    cut = start_errors.cut_short(errors)
+    if cut is not None:
+        return Cause(cut[0], cut[1], False)
+    for error in errors:  # what it failed to find has a name, what came of it has none
+        if error.name is not None and error.handled and not error.past:
+            return Cause(error.name, error.line, False)
+    return None
+
+
+def _from_outside(
+    errors: List[Error], lines: List[Line], exit_code: Optional[int], timed_out: bool
+) -> Optional[Cause]:
+    """It was given up, killed or stopped; an engine that had failed by itself outranks a signal."""
     if timed_out:
-        return _answer("timeout", None, lines, "high")
-    if found is not None:
-        return _answer("unknown", found.line, lines, "low")
-    return _without_error(lines, ready_at, exit_code)
+        return Cause("timeout", None, True)
+    if any(e.primary and e.line.process == "engine" for e in errors):
+        return None
+    if exit_code in _KILLED:
+        return Cause("killed", None, False)
+    if exit_code in _STOPPED:
+        note = _stop_note(lines)
+        return Cause("stopped", note, note is not None)
+    return Cause("timeout", None, False) if exit_code in _TIMED_OUT else None
 
 
-def _without_error(
-    lines: List[Line], ready_at: Optional[int], exit_code: Optional[int]
-) -> Dict[str, Any]:
-    """No error in the log: the exit code, a request to stop, or the wrappers decide."""
-    if exit_code in (137, -9):
-        return _answer("killed", None, lines, "low")
-    note = next((line for line in lines if _STOP_NOTE.search(line.text)), None)
-    if exit_code in (143, -15, 130, -2):
-        return _answer("stopped", note, lines, "high" if note else "low")
+def _nameless(errors: List[Error]) -> Optional[Cause]:
+    """An error without a name, the engine's before others'; at last what it got past or suffered."""
+    primary = [error for error in errors if error.primary]
+    own = [error for error in primary if error.line.process == "engine"]
+    named = [error for error in errors if error.name is not None]
+    error = next(iter(own or primary or named or errors), None)
+    return None if error is None else Cause(error.name or "unknown", error.line, False)
+
+
+def _guess(lines: List[Line]) -> Optional[Cause]:
+    found = start_errors.guess(lines)
+    return None if found is None else Cause(found[0], found[1], False)
+
+
+def _stop_note(lines: List[Line]) -> Optional[Line]:
+    return next((line for line in lines if _STOP_NOTE.search(line.text)), None)
+
+
+def _without_error(lines: List[Line], ready_at: Optional[int], exit_code: Optional[int]) -> Cause:
+    """No error in the log: readiness, a request to stop, or the wrappers decide."""
     if ready_at is not None and exit_code in (None, 0):
         # it was ready; a stop after that is no failed start
-        return _answer("none", None, lines, "high")
+        died = any(_ENGINE_DIED.search(line.text) for line in lines[ready_at + 1 :])
+        return Cause("unknown", None, False) if died else Cause("none", None, True)
+    note = _stop_note(lines)
     if note is not None and ready_at is None:
-        return _answer("stopped", note, lines, "high")
+        return Cause("stopped", note, True)
     wrapped = any(
-        (_is_error(line) or line.level in ("ERROR", "CRITICAL")) and not DEGRADED.search(line.text)
+        (start_errors.is_error(line) or line.level in ("ERROR", "CRITICAL"))
+        and not (DEGRADED.search(line.text) or NO_ERROR.search(line.text))
         for line in lines
     )
     booting = any(line.level in ("INFO", "WARNING") for line in lines)
     if not wrapped and booting and exit_code in (None, 0):
-        return _answer("none", None, lines, "low")
-    return _answer("unknown", None, lines, "low")
-
-
-def _cause(lines: List[Line], ready_at: Optional[int]) -> Optional[Cause]:
-    """The first cause; engine and worker processes first, wrappers never."""
-    first = 0 if ready_at is None else ready_at + 1
-    errors = [(class_of(line.text), line) for line in _errors(lines[first:])]
-    if ready_at is not None:
-        errors = [(c, e) for c, e in errors if c in _DEADLY or (c and e.process == "engine")]
-        errors = [(c, e) for c, e in errors if c != "stopped"]
-    errors = _without_echoes(errors)
-    named = [Cause(name, line, True) for name, line in errors if name is not None]
-    if named:
-        return _engine_first(named)
-    if ready_at is None:
-        cut = [(class_of_cut(line.text), line) for _none, line in errors]
-        guesses = [Cause(name, line, False) for name, line in cut if name is not None]
-        guesses += [*filter(None, map(_loose, lines)), *filter(None, map(_killer, lines))]
-        if guesses:
-            return guesses[0]
-    return _engine_first([Cause("unknown", line, False) for _none, line in errors])
-
-
-def _without_echoes(
-    errors: List[Tuple[Optional[str], Line]],
-) -> List[Tuple[Optional[str], Line]]:
-    """After the engine's own error, whatever it is, the API process only tells what followed."""
-    first = next((line.number for _, line in errors if line.process == "engine"), None)
-    if first is None:
-        return errors
-    return [(c, line) for c, line in errors if line.process != "api" or line.number < first]
-
-
-def _engine_first(causes: List[Cause]) -> Optional[Cause]:
-    own = [cause for cause in causes if cause.line.process == "engine"]
-    return next(iter(own or causes), None)
-
-
-def _errors(lines: List[Line]) -> List[Line]:
-    """Lines that are an error and no wrapper; of one that only announces, the line that says it."""
-    out: List[Line] = []
-    for position, line in enumerate(lines):
-        if not _is_error(line) or WRAPPERS.search(line.text):
-            continue
-        if _PYDANTIC.match(line.text) or _EMPTY.match(line.text):
-            line = _said_below(lines[position + 1 : position + 4]) or line
-        out.append(line)
-    return out
-
-
-def _said_below(lines: List[Line]) -> Optional[Line]:
-    """The indented line after an announcement (a field's name may stand between them)."""
-    for line in lines:
-        if line.text.startswith("  File "):
-            return None
-        if line.text.startswith("  "):
-            return line._replace(text=line.text.strip())
-    return None
-
-
-def _is_error(line: Line) -> bool:
-    if line.level in ("DEBUG", "INFO", "WARNING") or _WARNS.match(line.text):
-        return False
-    return bool(
-        _EXCEPTION.match(line.text) or _FATAL.match(line.text) or _PYDANTIC.match(line.text)
-    )
-
-
-def _loose(line: Line) -> Optional[Cause]:
-    """A known message on a line that does not look like an error (a cut log): worth naming, not
-    worth trusting.
-    """
-    text = line.text
-    if line.level in ("DEBUG", "INFO", "WARNING") or _WARNS.match(text):
-        return None
-    if _is_error(line) or WRAPPERS.search(text) or DEGRADED.search(text):
-        return None
-    if text.startswith(("    ", "  File ")) or re.match(r"\s*(?:raise|return|File)\b", text):
-        # a traceback echoes source code; the words of an error stand there before it happens
-        return None
-    name = class_of(text)
-    return None if name in (None, "bad_argument", "stopped") else Cause(str(name), line, False)
-
-
-def _killer(line: Line) -> Optional[Cause]:
-    """A wrapper is all there is, and it says that somebody killed its child."""
-    killed = _is_error(line) and class_of(line.text) == "killed"
-    return Cause("killed", line, False) if killed else None
+        return Cause("none", None, False)
+    return Cause("unknown", None, False)
 
 
 def stage_before(lines: List[Line], cause: Optional[Line] = None) -> Optional[str]:
@@ -219,14 +203,14 @@ def stage_before(lines: List[Line], cause: Optional[Line] = None) -> Optional[st
     return start_stages.NAMES[furthest] if furthest >= 0 else None
 
 
-def _answer(name: str, line: Optional[Line], lines: List[Line], confidence: str) -> Dict[str, Any]:
-    known = CLASSES[name]
+def _answer(cause: Cause, lines: List[Line]) -> Dict[str, Any]:
+    known, line = CLASSES[cause.name], cause.line
     return {
-        "class": name,
+        "class": cause.name,
         "root_cause": None if line is None else url_passwords(line.text.strip())[:_MAX_TEXT],
         "line": line.number if line is not None else None,
         "stage": stage_before(lines, line),
         "hint": {"en": known.en, "zh": known.zh},
         "side": known.side,
-        "confidence": confidence,
+        "confidence": "high" if cause.sure else "low",
     }

@@ -127,6 +127,8 @@ def _publish_starts(
         shutil.copyfile(raw, target)
         cause = start_cause.explain(raw.read_text(encoding="utf-8", errors="replace"))
         status = STATUS_OF_SIDE[cause["side"]]
+        if status == "not_possible" and not start_cause.is_final(cause):
+            status = "failed"  # a guess
         start_id = f"replay-{start['variant']}-start{start['start']}"
         entries.append(
             {

@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cargo import start_cause
+
 DONE = "DONE.json"
 
 
@@ -56,9 +58,9 @@ class Start:
 
     @property
     def not_possible(self) -> bool:
-        """True if it failed for a cause that lies in the configuration."""
+        """True if it failed for a cause that surely lies in the configuration."""
         cause = self.facts.get("cause") or {}
-        return self.facts.get("status") == "failed" and cause.get("side") == "config"
+        return self.facts.get("status") == "failed" and start_cause.is_final(cause)
 
     @property
     def ready(self) -> bool:

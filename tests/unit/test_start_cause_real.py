@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cargo import log_lines, start_cause, start_rules
+from cargo import log_lines, long_log, start_cause, start_rules
 
 CORE = "(EngineCore_DP0 pid=77) ERROR 07-03 07:57:04 [core.py:936] "
 WORKER = "(Worker_TP3 pid=1366) ERROR 07-03 07:57:04 [multiproc_executor.py:898] "
@@ -188,6 +188,12 @@ def test_healthy_words_are_no_cause(line: str) -> None:
     assert start_cause.explain(f"{BOOT}{line}\n{READY}")["class"] == "none"
     hung = start_cause.explain(f"{BOOT}{line}\n", timed_out=True)
     assert (hung["class"], hung["root_cause"]) == ("timeout", None)
+
+
+def test_every_message_survives_the_shortening_of_a_long_log() -> None:
+    dull = "INFO 11-18 18:07:09 x.py:1] vendor chatter with words and words and words\n" * 10_000
+    kept = long_log.condensed(dull + "\n".join(line for line, _ in REAL) + "\n" + dull)
+    assert [line for line, _ in REAL if line not in kept] == []
 
 
 def test_every_class_is_met() -> None:
