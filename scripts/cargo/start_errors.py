@@ -16,6 +16,7 @@ from cargo.start_rules import (
     DEGRADED,
     FOLLOWS,
     NO_ERROR,
+    OUTAGE,
     TOO_FEW,
     WRAPPERS,
     class_of,
@@ -87,7 +88,7 @@ def found(lines: List[Line]) -> List[Error]:
         line = lines[i]
         said = _announced(lines, i) or line
         name = class_of(said.text)
-        sure = not (said.cut and TOO_FEW.search(said.text))
+        sure = not (said.cut and TOO_FEW.search(said.text)) and not OUTAGE.search(said.text)
         survived = i < served and _LAUNCHER.match(line.text) and name not in ("killed", "stopped")
         handled = _LOOKED_FOR.match(line.text) is not None and _is_handled(lines, i)
         out.append(Error(name, said, sure, went_on[i] or bool(survived), handled))

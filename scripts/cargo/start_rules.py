@@ -222,6 +222,11 @@ TOO_FEW = re.compile(
     r"OutOfMemoryError|out of memory|Dist\w+Error|^ImportError|ModuleNotFoundError|ValidationError|^Value error,|^RuntimeError: (?:NCCL|CUDA) error"
 )
 
+# A network that is away today: the class holds, but the same start may succeed on another day.
+OUTAGE = re.compile(
+    r"couldn't connect to 'https?://|host='huggingface|LocalEntryNotFoundError|outgoing traffic"
+)
+
 # One of these stands in every message that a rule names on a line that is no exception (cheap to
 # look for; in small letters).
 HINTS = (
