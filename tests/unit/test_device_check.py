@@ -211,11 +211,9 @@ def test_a_hang_before_the_devices_are_counted_stops_everything(bench: Bench) ->
 
 def test_a_hanging_import_is_named(bench: Bench) -> None:
     asked = {"import": "hang"}
-    began = time.monotonic()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(device_check, "MARGIN_S", 0.0)
         found = bench.check(asked, deadline_s=SOON_S)
-    assert time.monotonic() - began < 10
     assert found["state"] == "failed" and "hanging at import (pid" in found["found"]
     assert [told["device"] for told in bench.hanging()] == [None]
 
