@@ -80,7 +80,8 @@ def test_what_the_workloads_declare_came_so(study: Lab) -> None:
     found = runs(study)
     for name in ("cold", "warm", "open"):
         reasons = set(filter(None, found[name]["reasons"].split(";")))
-        assert reasons <= {"schedule_not_kept"}, (name, reasons)  # by a machine that is busy
+        # Where vLLM's processes fill all cores the client is late, and says so: not what is asked here.
+        assert reasons <= {"schedule_not_kept", "stamps_late"}, (name, reasons)
     assert (found["cold"]["cached_tokens"], found["cold"]["prompt_least_tokens"]) == ("0", "512")
     assert float(found["warm"]["cache_hit"]) > 0.5
     assert (found["warm"]["prompt_most_tokens"], found["warm"]["prompt_sized_by"]) == (
