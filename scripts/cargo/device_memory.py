@@ -37,6 +37,10 @@ def _gib(pattern: "re.Pattern[str]", text: str) -> Optional[float]:
     if found is None:
         return None
     value, unit = [group for group in found.groups() if group is not None][:2]
+    return _size(value, unit)
+
+
+def _size(value: str, unit: str) -> float:
     return _number(value) * (1.0 if unit == "G" else 1 / 1024)
 
 
@@ -53,7 +57,7 @@ def _others_hold_more(text: str) -> bool:
     others = _OTHERS.findall(text)
     if own is None or not others:
         return False
-    return sum(_number(v) * (1.0 if u == "G" else 1 / 1024) for v, u in others) > own
+    return sum(_size(value, unit) for value, unit in others) > own
 
 
 def _is_foreign(text: str) -> bool:

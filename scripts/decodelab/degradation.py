@@ -13,8 +13,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cargo.log_lines import logical_lines
-from decodelab.request_lines import engine_words
+from decodelab.request_lines import telling_lines
 
 if TYPE_CHECKING:
     from decodelab.records import Run
@@ -93,10 +92,8 @@ def degradations(log_text: str) -> list[dict[str, Any]]:
     """[{"name", "count" of lines, "first_line": 1-based number, "line": its text}], as they came."""
     found: dict[str, dict[str, Any]] = {}
     for number, raw in enumerate(log_text.split("\n"), 1):
-        low = raw.lower()
-        if any(hint in low for hint in _HINTS):
-            for line in logical_lines(_ARGUMENTS.split(engine_words(raw))[0]):
-                _count(found, number, line.text)
+        for line in telling_lines(_ARGUMENTS.split(raw, 1)[0], _HINTS):
+            _count(found, number, line.text)
     return list(found.values())
 
 

@@ -19,9 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from cargo import start_cause
-from cargo.log_lines import logical_lines
 from decodelab import flags
-from decodelab.request_lines import engine_words
+from decodelab.request_lines import telling_lines
 
 Plain = str | int | float | bool | None
 ARGUMENTS, CONFIG, LOG = "arguments", "engine config", "log"
@@ -148,8 +147,7 @@ def _lines(text: str) -> list[str]:
     for raw in text.split("\n")[:-1]:
         if start_cause.is_ready(raw):
             break
-        if any(hint in raw.lower() for hint in _HINTS):
-            out += [line.text for line in logical_lines(engine_words(raw))]
+        out += [line.text for line in telling_lines(raw, _HINTS)]
     return out
 
 

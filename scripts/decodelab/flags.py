@@ -30,6 +30,9 @@ class Era:
     negatable: bool = False
 
 
+# Their product is how many devices the engine spreads over.
+PARALLEL = ("--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size")
+
 _SHORT = {
     "-tp": "--tensor-parallel-size",
     "-pp": "--pipeline-parallel-size",

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from cargo import start_stages
+from decodelab import flags
 
 ANY = "any"
-DEVICE_FLAGS = ("--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size")
 CHECK_PHASES = 4  # of device_probe.py, each with the deadline: import, count, devices, all-reduce
 
 
@@ -53,7 +53,7 @@ def device_check(plan: Mapping[str, Any], launch: Mapping[str, Any]) -> dict[str
 def needed(variant: Mapping[str, Any]) -> int:
     """How many devices the server spreads over, by its flags."""
     product = 1
-    for flag in DEVICE_FLAGS:
+    for flag in flags.PARALLEL:
         told = str(variant["canonical"].get(flag) or "1")
         product *= int(told) if told.isdigit() and int(told) else 1
     return product

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from cargo import start_cause
-from cargo.log_lines import logical_lines
-from decodelab.request_lines import engine_words
+from decodelab.request_lines import telling_lines
 
 _BACKENDS = (
     re.compile(r"Using (?:AttentionBackendEnum\.)?(\w+) attention backend\b"),
@@ -27,7 +26,7 @@ _VERSION = re.compile(
 )
 _CLOCK = re.compile(r"\b(\d\d-\d\d) (\d\d:\d\d:\d\d)\b")
 # A line that tells one of the three has one of these words: a log may hold a million requests.
-_HINTS = ("backend", "version", "LLM engine", "startup complete", "running on")
+_HINTS = ("backend", "version", "llm engine", "startup complete", "running on")
 
 
 @dataclass
@@ -45,9 +44,7 @@ def read(text: str) -> Effective:
     for raw in text.split("\n"):
         if _CLOCK.search(raw):
             first, latest = first or _stamp(raw), raw
-        if not any(hint in raw for hint in _HINTS):
-            continue
-        for line in logical_lines(engine_words(raw)):
+        for line in telling_lines(raw, _HINTS):
             _take(found, line.text)
             if start_cause.is_ready(line.text) and found.ready_s is None:
                 found.ready_s = _between(first, _stamp(latest))

@@ -110,7 +110,10 @@ def _chains(places: Mapping[str, tuple[int, int] | None]) -> list[list[str]]:
     last: tuple[int, int] | None = None
     for place, key in known:
         near = last is not None and place[0] == last[0] and place[1] - last[1] <= BUS_STEP
-        out = [*out[:-1], [*out[-1], key]] if near else [*out, [key]]
+        if near:
+            out[-1].append(key)
+        else:
+            out.append([key])
         last = place
     return out
 

@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from decodelab import flags
 from decodelab.telemetry import Sample
 
 VISIBLE = (
@@ -32,7 +33,6 @@ VISIBLE = (
     "HIP_VISIBLE_DEVICES",
     "ROCR_VISIBLE_DEVICES",
 )
-PARALLEL = ("--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size")
 MEMORY_SHARE = 0.10  # an idle card holds 1-2 % of its memory, an engine's weights alone far more
 ByGpu = Mapping[str, Sequence[Sample]]
 
@@ -80,7 +80,7 @@ def _world(variant: Mapping[str, Any]) -> int | None:
     if variant.get("attach") or not str(variant.get("engine") or "").startswith("vllm"):
         return None
     told = variant.get("canonical") or {}
-    sizes = [str(told.get(flag, 1)) for flag in PARALLEL]
+    sizes = [str(told.get(flag, 1)) for flag in flags.PARALLEL]
     return math.prod(map(int, sizes)) if all(size.isdigit() for size in sizes) else None
 
 

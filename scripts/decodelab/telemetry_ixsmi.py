@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from decodelab import telemetry_csv, telemetry_list, telemetry_table, telemetry_xml
+from decodelab import telemetry_csv, telemetry_looks
 from decodelab.telemetry_reading import Parsed, Reader, Reading, quantity
 
 # A monitor's own lines after awk: a stamp, then temperature, power, memory used and total, utilisation.
@@ -18,12 +18,8 @@ _STAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\S*")
 
 def read(text: str, fields: Sequence[str]) -> Parsed:
     """Whatever ixsmi wrote, told apart by its look."""
-    if telemetry_xml.is_log(text):
-        return telemetry_xml.read(text, "ixsmi")
-    if telemetry_table.is_table(text):
-        return telemetry_table.read(text, "ixsmi")
-    if telemetry_list.is_list(text):
-        return telemetry_list.read(text, "ixsmi")
+    if (parsed := telemetry_looks.read(text, "ixsmi")) is not None:
+        return parsed
     if any(_MONITOR.fullmatch(line.strip()) for line in text.split("\n")):
         return _monitor(text)
     return telemetry_csv.read(text, fields, "ixsmi")

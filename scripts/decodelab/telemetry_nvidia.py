@@ -9,19 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from decodelab import telemetry_csv, telemetry_list, telemetry_table, telemetry_xml
+from decodelab import telemetry_csv, telemetry_looks
 from decodelab.telemetry_reading import Parsed, Reader
 
 
 def read(text: str, fields: Sequence[str]) -> Parsed:
     """Whatever nvidia-smi wrote, told apart by its look."""
-    if telemetry_xml.is_log(text):
-        return telemetry_xml.read(text, "nvidia-smi")
-    if telemetry_table.is_table(text):
-        return telemetry_table.read(text, "nvidia-smi")
-    if telemetry_list.is_list(text):
-        return telemetry_list.read(text, "nvidia-smi")
-    return telemetry_csv.read(text, fields, "nvidia-smi")
+    parsed = telemetry_looks.read(text, "nvidia-smi")
+    return parsed if parsed is not None else telemetry_csv.read(text, fields, "nvidia-smi")
 
 
 READER = Reader(

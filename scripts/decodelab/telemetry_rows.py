@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from decodelab import (
     records,
     telemetry,
     telemetry_boards,
+    telemetry_curve,
     telemetry_gpus,
     telemetry_phases,
     telemetry_rejected,
@@ -63,19 +65,53 @@ def _origin(run: records.Run) -> float | None:
     )
 
 
+@dataclass(frozen=True)
+class _Sampled:
+    """What holds for a whole capture, whichever of its accelerators are looked at."""
+
+    run: records.Run
+    capture: telemetry.Capture
+    by_gpu: Mapping[str, Sequence[telemetry.Sample]]
+    silent: Mapping[str, str]  # dies whose board's draw another die carries
+    rejected: Mapping[str, telemetry_rejected.Counts]
+    window: telemetry_curve.Span | None
+    phases: telemetry_phases.Phases | None
+    used: InUse | None
+    few: list[Doubt]
+
+    @classmethod
+    def of(cls, run: records.Run, capture: telemetry.Capture, declared: Declared) -> _Sampled:
+        by_gpu = telemetry_window.by_accelerator(capture.samples)
+        window, zero = records.window(run), records.zero_of(run)
+        phases = None
+        if window is not None and zero is not None:
+            phases = telemetry_phases.split(run.requests, window, zero)
+        few = telemetry_gpus.too_few(by_gpu, declared)
+        return cls(
+            run,
+            capture,
+            by_gpu,
+            telemetry_boards.silent(by_gpu),
+            telemetry_rejected.by_accelerator(capture.samples, capture.rejected),
+            window,
+            phases,
+            telemetry_gpus.in_use(by_gpu, declared),
+            [Doubt("telemetry_fewer_gpus")] if few else [],
+        )
+
+
 def run_figures(run: records.Run, declared: Declared) -> tuple[Row, list[str]]:
     """The telemetry columns of runs.csv, and the reasons that make the run suspect."""
     if run.capture is None:
         return {}, []
-    by_gpu = _by_gpu(run)
-    few = [Doubt("telemetry_fewer_gpus")] if telemetry_gpus.too_few(by_gpu, declared) else []
-    row, codes, doubts = _of_keys(run, None)
+    sampled = _Sampled.of(run, run.capture, declared)
+    used, few = sampled.used, sampled.few
+    row, codes, doubts = _of_keys(sampled, None)
     doubts += few
-    used = telemetry_gpus.in_use(by_gpu, declared)
     if used is None:
         doubts.append(Doubt("telemetry_gpus_in_use_unknown"))
     else:
-        mine, _, theirs = _of_keys(run, used.keys)
+        mine, _, theirs = _of_keys(sampled, used.keys)
         mine |= _told(mine, [*theirs, *few])
         row |= {f"{name}_in_use": mine[name] for name in (*MINE, "smi_validity", "smi_reasons")}
         row |= {"gpus_in_use": len(used.keys), "gpus_in_use_by": used.by}
@@ -87,28 +123,22 @@ def gpu_rows(run: records.Run, declared: Declared) -> Iterator[Row]:
     """One row an accelerator, one for those in use and one for all."""
     if run.capture is None:
         return
-    by_gpu = _by_gpu(run)
-    used = telemetry_gpus.in_use(by_gpu, declared)
-    few = telemetry_gpus.too_few(by_gpu, declared)
-    indices = telemetry_gpus.indices(by_gpu)
-    for key, samples in by_gpu.items():
+    sampled = _Sampled.of(run, run.capture, declared)
+    indices = telemetry_gpus.indices(sampled.by_gpu)
+    for key, samples in sampled.by_gpu.items():
         row = {"gpu": indices[key], "uuid": key, "name": samples[0].reading.name}
-        yield {**_group_row(run, [key], "gpu", used), **row}
-    doubts = [Doubt("telemetry_fewer_gpus")] if few else []
-    if used:
-        yield _group_row(run, used.keys, "in_use", used, doubts)
-    if by_gpu:
-        yield _group_row(run, None, "all", used, doubts)
+        yield {**_group_row(sampled, [key], "gpu"), **row}
+    if sampled.used:
+        yield _group_row(sampled, sampled.used.keys, "in_use", sampled.few)
+    if sampled.by_gpu:
+        yield _group_row(sampled, None, "all", sampled.few)
 
 
 def _group_row(
-    run: records.Run,
-    keys: Sequence[str] | None,
-    scope: str,
-    used: InUse | None,
-    more: Sequence[Doubt] = (),
+    sampled: _Sampled, keys: Sequence[str] | None, scope: str, more: Sequence[Doubt] = ()
 ) -> Row:
-    row, _, doubts = _of_keys(run, keys)
+    run, used = sampled.run, sampled.used
+    row, _, doubts = _of_keys(sampled, keys)
     if scope == "gpu":  # the tokens are the work of all that are in use, not of one
         row |= dict.fromkeys(PER_TOKEN)
         doubts = [doubt for doubt in doubts if doubt.about not in PER_TOKEN]
@@ -128,55 +158,37 @@ def _group_row(
     }
 
 
-def _by_gpu(run: records.Run) -> dict[str, list[telemetry.Sample]]:
-    return telemetry_window.by_accelerator(run.capture.samples if run.capture else [])
-
-
-def _of(run: records.Run, keys: Sequence[str] | None) -> list[telemetry.Sample]:
-    """The samples of these accelerators; None: of the whole capture."""
-    samples = run.capture.samples if run.capture else []
-    return [s for s in samples if keys is None or s.reading.key in keys]
-
-
-def _of_keys(run: records.Run, keys: Sequence[str] | None) -> tuple[Row, list[str], list[Doubt]]:
-    """The figures of some accelerators with those that need the run's tokens, the codes that make
-    the run suspect, and every doubt.
+def _of_keys(sampled: _Sampled, keys: Sequence[str] | None) -> tuple[Row, list[str], list[Doubt]]:
+    """The figures of some accelerators (None: of the whole capture) with those that need the run's
+    tokens, the codes that make the run suspect, and every doubt.
     """
-    found = _figures(run, _of(run, keys))
+    run = sampled.run
+    found = _figures(sampled, keys)
     row, doubts = _derived(run, found), list(found.doubts)
     if any(r["outcome"] != "ok" and records.gave_output(r) for r in run.requests):
         # The window holds their joules, and the sum of the successes' tokens not their tokens.
         doubts += [Doubt("telemetry_failed_output", name) for name in PER_TOKEN if row[name]]
-    rejected = _rejected(run)
     mine = telemetry_rejected.total(
-        counts for key, counts in rejected.items() if keys is None or key in keys
+        counts for key, counts in sampled.rejected.items() if keys is None or key in keys
     )
     row["smi_rejected_why"] = telemetry_rejected.written(mine)
     return row, list(found.reasons), doubts
 
 
-def _rejected(run: records.Run) -> Mapping[str, telemetry_rejected.Counts]:
-    assert run.capture is not None
-    return telemetry_rejected.by_accelerator(run.capture.samples, run.capture.rejected)
-
-
-def _figures(run: records.Run, samples: Sequence[telemetry.Sample]) -> WindowFigures:
-    """Of some of the capture's samples, in the run's window and its phases."""
-    assert run.capture is not None
-    window, zero = records.window(run), records.zero_of(run)
-    phases = None
-    if window is not None and zero is not None:
-        phases = telemetry_phases.split(run.requests, window, zero)
+def _figures(sampled: _Sampled, keys: Sequence[str] | None) -> WindowFigures:
+    """Of some accelerators' samples, in the run's window and its phases."""
+    capture = sampled.capture
+    samples = [s for s in capture.samples if keys is None or s.reading.key in keys]
     found = telemetry_window.figures(
         samples,
-        len(run.capture.records),
-        window,
-        run.capture.interval_s,
-        phases,
-        telemetry_boards.silent(_by_gpu(run)),
-        _rejected(run),
+        len(capture.records),
+        sampled.window,
+        capture.interval_s,
+        sampled.phases,
+        sampled.silent,
+        sampled.rejected,
     )
-    if "reconstructed" in (run.record.get("source"), run.capture.header.get("source")):
+    if "reconstructed" in (sampled.run.record.get("source"), capture.header.get("source")):
         # When a reconstructed sample was taken within its run is the reconstruction's free choice.
         values = {k: None if _TIMED.search(k) else v for k, v in found.values.items()}
         found = WindowFigures(values, found.reasons, (Doubt("telemetry_reconstructed"),))
