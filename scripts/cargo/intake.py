@@ -121,11 +121,12 @@ def submit_orders(store: Store, batch: Dict[str, Any]) -> Dict[str, Any]:
     hand is refused as a whole.
     """
     stopped = stopped_sessions.known(store)
-    if any(order.get("session") in stopped for order in batch.get("orders", [])):
+    owner, orders = printable.plain(str(batch.get("owner", ""))), batch.get("orders", [])
+    if any(order.get("session") in stopped for order in orders):
+        _claim_secrets(store, owner)
         return {"queued": [], "already": {}, "dropped": [], "refused": "stopped by hand"}
     store.sweep_forgotten()
     store.apply_stop()  # a stop that was asked for before this batch must not swallow it
-    owner, orders = printable.plain(str(batch.get("owner", ""))), batch.get("orders", [])
     current = (store.agent_alive() or {}).get("current")
     session = next((order.get("session") for order in orders), None)
     others, mine, siblings = {}, [], set()
@@ -158,7 +159,7 @@ def submit_orders(store: Store, batch: Dict[str, Any]) -> Dict[str, Any]:
         os.unlink(path)  # it stands behind the others now
     for launch in dropped:
         store.drop(launch, "replaced")
-    secret_files.claim(store.root, owner)
+    _claim_secrets(store, owner)
     if orders:
         store.clear_halt()
     return {
@@ -166,6 +167,12 @@ def submit_orders(store: Store, batch: Dict[str, Any]) -> Dict[str, Any]:
         "already": already,
         "dropped": dropped,
     }
+
+
+def _claim_secrets(store: Store, owner: str) -> None:
+    """They stay with the owner's orders; with none queued (all finished meanwhile, or refused) they go."""
+    secret_files.claim(store.root, owner)
+    store.sweep_secrets()
 
 
 def _write_all(store: Store, wanted: List[Dict[str, Any]], in_place: Dict[str, str]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cargo import agent, agent_status, procs, queue_store, stopped_sessions, whole
+from cargo import agent, agent_status, procs, queue_store, secret_files, stopped_sessions, whole
 from cargo.intake import check_order, submit_orders
 from cargo.queue_store import Store, StoreError
 
@@ -262,6 +262,25 @@ def test_a_call_that_was_stopped_by_hand_orders_nothing_more(store: Store, alive
     store.remove_agent()
     store.clear_stop()
     assert "refused" not in submit_orders(store, of_session("b", 2)) and 2 in queue(store)
+
+
+def test_secrets_go_when_a_submit_leaves_their_owner_without_orders(store: Store) -> None:
+    """All finished between two looks, or refused: no agent comes along that would remove the file."""
+    kept = Path(secret_files.path_of(store.root, "me"))
+    secret_files.put(store.root, "me", {"TOKEN": "a-long-value"})
+    submit_orders(store, of_session("a", 1))
+    assert kept.exists(), "an order needs them"
+    Path(store.launch_dir(f"{1:016x}")).mkdir()
+    store.write_outcome(f"{1:016x}", "done", None, None, [], {}, 1.0, 2.0)
+    store.remove(f"{1:016x}")
+    assert not kept.exists()
+    secret_files.put(store.root, "me", {"TOKEN": "a-long-value"})
+    answer = submit_orders(store, of_session("a", 1))
+    assert answer["already"] == {f"{1:016x}": "finished"} and not kept.exists()
+    submit_orders(store, of_session("b", 2))
+    agent.stop(store, drain=False, wait_s=0, owner="me")
+    secret_files.put(store.root, "me", {"TOKEN": "a-long-value"})
+    assert submit_orders(store, of_session("b", 2)) == REFUSED and not kept.exists()
 
 
 def test_a_drain_ends_no_call(store: Store) -> None:
