@@ -26,7 +26,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "scripts")]
 
 from fidelity import peers, table  # noqa: E402
-from fidelity.client_run import CLIENT, run_client  # noqa: E402
+from fidelity.client_run import CLIENT, run_bare, run_client  # noqa: E402
 from fidelity.emitter_process import Emitter, EmitterPlan, command  # noqa: E402
 from fidelity.lag import compare  # noqa: E402
 from fidelity.others import others_share, taken  # noqa: E402
@@ -35,7 +35,9 @@ from fidelity.rows import (  # noqa: E402
     CAPACITY_TARGET,
     CPU_TARGETS,
     LAG_TARGETS,
+    BareRun,
     Load,
+    Pair,
     Row,
     distrust,
     make_row,
@@ -97,19 +99,38 @@ class Bench:
         print(f"{http} {load.name}: {distrust(best) or 'good'}", file=sys.stderr)
         return best
 
-    def pair(self, http: str, load: Load) -> tuple[Row, Row]:
-        """The row, and one of a shorter time."""
-        shorter_s = self.seconds * SHORT_SHARE
-        return self.row(http, load, self.seconds), self.row(http, load, shorter_s)
+    def pair(self, http: str, load: Load) -> Pair:
+        both_s = self.seconds, self.seconds * SHORT_SHARE
+        row, shorter = (self.row(http, load, seconds) for seconds in both_s)
+        bare, bare_shorter = (self.bare(load, seconds) for seconds in both_s)
+        return Pair(row, shorter, bare, bare_shorter)
+
+    def bare(self, load: Load, seconds: float) -> BareRun:
+        plan = self.plan(load, seconds)
+        with Emitter(self.argv, self.folder, plan, self.emitter_place) as emitter:
+            found = run_bare(
+                emitter.base_url,
+                self.folder,
+                load.streams,
+                plan.events,
+                10 * seconds,
+                self.client_place,
+            )
+            emitter.end()
+        return BareRun(**found)
+
+    @staticmethod
+    def plan(load: Load, seconds: float) -> EmitterPlan:
+        events = max(2, round(load.rate_hz * seconds))
+        return EmitterPlan(load.rate_hz, events, load.mode, load.streams, SETTLE_S)
 
     def one_row(self, http: str, load: Load, seconds: float) -> Row:
-        events = max(2, round(load.rate_hz * seconds))
-        plan = EmitterPlan(load.rate_hz, events, load.mode, load.streams, SETTLE_S)
+        plan = self.plan(load, seconds)
         # a client that does not stay in step takes longer; it gets the time to show it
         patience_s = 10 * seconds
         before = taken(self.client_place.cores)
         with Emitter(self.argv, self.folder, plan, self.emitter_place) as emitter:
-            counts = (load.streams, load.streams, events, patience_s)
+            counts = (load.streams, load.streams, plan.events, patience_s)
             processes = self.processes if http == "epoll" else 1
             run = run_client(
                 self.client,

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from fidelity.place import Place
 
 REPO = Path(__file__).resolve().parents[2]
+BARE_LOOP = Path(__file__).resolve().parent / "bare_loop.py"
 CLIENT = REPO / "scripts" / "cargo" / "decode_microbench.py"
 SPARE_S = 120.0
 
@@ -94,3 +95,18 @@ def run_client(
     if ended.code:
         raise SystemExit(f"client_fidelity.py: the client ended with {ended.code}: {ended.output}")
     return ClientRun(json.loads(out.read_text()), ended.cpu_s)
+
+
+def run_bare(
+    base_url: str, folder: Path, streams: int, events: int, seconds: float, place: Place
+) -> dict[str, Any]:
+    """The barest loop on the same emitter: {"reads", "cpu_s"}."""
+    port = base_url.rsplit(":", 1)[1]
+    argv = [sys.executable, str(BARE_LOOP), port, str(streams), str(events)]
+    ended = run_command(argv, place, seconds + SPARE_S, folder / "bare.log")
+    if ended.code:
+        raise SystemExit(
+            f"client_fidelity.py: the bare loop ended with {ended.code}: {ended.output}"
+        )
+    found: dict[str, Any] = json.loads(ended.output)
+    return found

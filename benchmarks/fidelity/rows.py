@@ -6,6 +6,7 @@ Out: a `Row`, whether its figures can be trusted, and which targets the rows mis
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ LAG_P99_S = 100e-6
 COALESCED_SHARE = 0.05
 T0_LATE_S = 20e-6  # both ends of it go through a clock conversion
 CPU_PER_READ_S = 20e-6
+BARE_RATIO = 1.5  # to the barest loop in the same run, where this machine cannot do it in 20 us
 CAPACITY_HZ = 40_000.0
 
 
@@ -37,8 +39,12 @@ class Load(NamedTuple):
 
 LAG_TARGETS = (Load(32, 50, "sync"), Load(256, 30, "sync"), Load(1024, 20, "sync"))
 CAPACITY_TARGET = Load(1024, 40, "async")
-# At small loads a read pays for waking up and for the loop's ticks; from here on it is the read itself.
-CPU_TARGETS = (*LAG_TARGETS[1:], CAPACITY_TARGET)
+CPU_TARGETS = (*LAG_TARGETS, CAPACITY_TARGET)
+
+
+class BareRun(NamedTuple):
+    reads: int
+    cpu_s: float
 
 
 class Row(NamedTuple):
@@ -65,6 +71,7 @@ class Row(NamedTuple):
     others_share: float | None  # of the client's cores, taken by other processes
     problems: list[str]
     read_cost_s: float | None = None  # of one more read: see `middle_cost`
+    bare_cost_s: float | None = None  # the same of the barest loop, measured beside it
 
 
 def make_row(
@@ -104,17 +111,35 @@ def make_row(
     )
 
 
-def middle_cost(pairs: Sequence[tuple[Row, Row]]) -> Row:
-    """Of pairs of a row and a shorter one: the row whose read cost is in the middle, with that cost.
+class Pair(NamedTuple):
+    """A row and one of a shorter time, and the barest loop (`bare_loop.py`) at the same two loads."""
 
-    The cost is the slope between the two, so that connecting and ending, which both have, fall out.
-    """
-    found = []
-    for row, shorter in pairs:
-        more = row.reads - shorter.reads
-        cost_s = (row.cpu_s - shorter.cpu_s) / more if more > 0 else float("inf")
-        found.append(row._replace(read_cost_s=cost_s))
-    return sorted(found, key=lambda row: row.read_cost_s or 0.0)[len(found) // 2]
+    row: Row
+    shorter: Row
+    bare: BareRun
+    bare_shorter: BareRun
+
+    @property
+    def cost_s(self) -> float:
+        return slope_s(self.row.reads, self.row.cpu_s, self.shorter.reads, self.shorter.cpu_s)
+
+    @property
+    def bare_cost_s(self) -> float:
+        return slope_s(*self.bare, *self.bare_shorter)
+
+
+def slope_s(reads: int, cpu_s: float, fewer_reads: int, less_cpu_s: float) -> float:
+    """The cost of one more read, so that connecting and ending, which both runs have, fall out."""
+    more = reads - fewer_reads
+    return (cpu_s - less_cpu_s) / more if more > 0 else float("inf")
+
+
+def middle_cost(pairs: Sequence[Pair]) -> Row:
+    """The row whose read cost is in the middle, with that cost and the middle one of the bare loop."""
+    half = len(pairs) // 2
+    chosen = sorted(pairs, key=lambda pair: pair.cost_s)[half]
+    bare_s = sorted(pair.bare_cost_s for pair in pairs)[half]
+    return chosen.row._replace(read_cost_s=chosen.cost_s, bare_cost_s=bare_s)
 
 
 def distrust(row: Row) -> list[str]:
@@ -145,8 +170,19 @@ def missed(rows: Sequence[Row]) -> list[str]:
             continue
         if row.load in (*LAG_TARGETS, CAPACITY_TARGET) and distrust(row):
             found.append(f"{row.load.name}: {', '.join(distrust(row))}")
-        cost = row.read_cost_s
-        if row.load in CPU_TARGETS and (cost is None or cost > CPU_PER_READ_S):
-            shown = "no read" if cost is None else f"{cost * 1e6:.1f} us a read"
-            found.append(f"{row.load.name}: {shown}, {CPU_PER_READ_S * 1e6:g} wanted")
+        if row.load in CPU_TARGETS and (text := too_dear(row)):
+            found.append(f"{row.load.name}: {text}")
     return found
+
+
+def too_dear(row: Row) -> str | None:
+    """In words, where a read costs more than 20 us and more than the barest loop explains."""
+    cost_s, bare_s = row.read_cost_s, row.bare_cost_s
+    if cost_s is None or bare_s is None or not math.isfinite(max(cost_s, bare_s)):
+        return "no cost of a read"
+    if cost_s <= max(CPU_PER_READ_S, BARE_RATIO * bare_s):
+        return None
+    return (
+        f"{cost_s * 1e6:.1f} us a read; wanted {CPU_PER_READ_S * 1e6:g}, or {BARE_RATIO:g} times "
+        f"the {bare_s * 1e6:.1f} of the barest loop"
+    )

@@ -17,7 +17,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 from fidelity import peer_clis, peers, table
-from fidelity.client_run import ClientRun
+from fidelity.client_run import ClientRun, run_bare
 from fidelity.emitter_process import Emitter, EmitterPlan, Spoken, command, read_stamps
 from fidelity.lag import compare
 from fidelity.others import Taken, others_share, taken
@@ -25,7 +25,9 @@ from fidelity.place import Place
 from fidelity.rows import (
     CAPACITY_TARGET,
     LAG_TARGETS,
+    BareRun,
     Load,
+    Pair,
     Row,
     distrust,
     make_row,
@@ -153,20 +155,46 @@ def test_what_makes_a_row_untrustworthy(change: dict[str, Any], words: str) -> N
 def test_targets_are_missed_by_the_epoll_client_only_and_by_what_was_run() -> None:
     assert missed([]) == []
     assert missed([row(lag_p99_s=0.2, http="httpx")]) == []
-    assert missed([row(lag_p99_s=0.2)]) == ["32 x 50/s sync: P99 lag > 0.1 ms"]
+    cheap = {"read_cost_s": 19e-6, "bare_cost_s": 15e-6}
+    assert missed([row(lag_p99_s=0.2, **cheap)]) == ["32 x 50/s sync: P99 lag > 0.1 ms"]
     assert missed([row(Load(7, 7, "sync"), lag_p99_s=0.2)]) == []
-    assert missed([row(CAPACITY_TARGET, read_cost_s=19e-6)]) == []
-    assert missed([row(CAPACITY_TARGET, read_cost_s=21e-6)]) == [
-        "1024 x 40/s async: 21.0 us a read, 20 wanted"
+
+
+def test_a_read_may_cost_20_us_or_half_as_much_again_as_the_barest_loop() -> None:
+    def found(cost_us: float | None, bare_us: float | None = 12.0) -> list[str]:
+        read_cost_s, bare_cost_s = (v and v * 1e-6 for v in (cost_us, bare_us))
+        return missed([row(CAPACITY_TARGET, read_cost_s=read_cost_s, bare_cost_s=bare_cost_s)])
+
+    assert found(19) == [] == found(26, bare_us=18)
+    assert found(21) == [
+        "1024 x 40/s async: 21.0 us a read; wanted 20, or 1.5 times the 12.0 of the barest loop"
     ]
+    assert found(None) == found(19, None) == ["1024 x 40/s async: no cost of a read"]
 
 
 def test_the_cost_of_a_read_is_the_middle_slope() -> None:
     long = row(LAG_TARGETS[1], reads=1000)
     short = row(LAG_TARGETS[1], reads=200, cpu_s=0.010)
-    pairs = [(long._replace(cpu_s=cpu_s), short) for cpu_s in (0.050, 0.026, 0.030)]
-    assert middle_cost(pairs).read_cost_s == pytest.approx(25e-6)
-    assert missed([middle_cost([(short, long)])])  # a longer run with fewer reads says nothing
+    bare = [BareRun(1000, cpu_s) for cpu_s in (0.020, 0.018, 0.022)]
+    pairs = [
+        Pair(long._replace(cpu_s=cpu_s), short, loop, BareRun(200, 0.010))
+        for cpu_s, loop in zip((0.050, 0.026, 0.030), bare, strict=True)
+    ]
+    found = middle_cost(pairs)
+    assert found.read_cost_s == pytest.approx(25e-6) and found.cpu_s == 0.030
+    assert found.bare_cost_s == pytest.approx(12.5e-6)
+    backwards = Pair(short, long, bare[0], bare[1])
+    assert missed([middle_cost([backwards])])  # a longer run with fewer reads says nothing
+
+
+def test_the_bare_loop_reads_what_the_emitter_says(tmp_path: Path) -> None:
+    argv, _language = command(tmp_path)
+    place = Place(frozenset())
+    with Emitter(argv, tmp_path, EmitterPlan(100, 7, "async", 3, 0.05), place) as emitter:
+        found = run_bare(emitter.base_url, tmp_path, 3, 7, 10, place)
+        spoken = emitter.end()
+    assert [len(one.stamps_ns) for one in spoken] == [7, 7, 7]
+    assert found["reads"] >= 3 * 7 and found["cpu_s"] > 0
 
 
 def test_what_others_took_of_the_cores() -> None:
