@@ -3,8 +3,8 @@
 In: a variant of the plan (engine, canonical flags) and what is known of its engine and model.
 Out: an `Impossible` with code, words and source, or None. A wrong "impossible" costs a result, a
 missing one costs a start that fails: so a claim is made only where the engine's version is one whose
-source was read, or its own file holds the very refusal, and where each value it needs is written in
-the variant or was measured. A default is never guessed; nothing known is no claim.
+source was read (of a vendor's engine its own file must hold the refusal too), and where each value
+that it needs is written in the variant or was measured. A default is never guessed.
 """
 
 from __future__ import annotations
@@ -189,13 +189,14 @@ MULTI_STEP_CHUNKED = (
 RULES: tuple[Rule, ...] = (
     Rule(
         "budget_below_context",
-        (_V0,),
+        # From 0.8 to 0.11 the V1 engine turns chunked prefill on whatever it is told.
+        (_V0, Range((0, 32, 0), (0, 32, 0))),
         _budget_below_context,
         "关闭 chunked prefill 时 max_num_batched_tokens（{tokens:.0f}）不得小于 max_model_len（{context:.0f}）",
         "without chunked prefill max_num_batched_tokens ({tokens:.0f}) may not be below max_model_len "
         "({context:.0f})",
         "vllm/config.py, SchedulerConfig._verify_args",
-        "This effectively limits the maximum sequence length to",
+        "is smaller than max_model_len",
     ),
     Rule(
         "budget_below_seqs",
@@ -244,7 +245,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "multi_step_backend",
-        (Range((0, 6, 3), (0, 7, 3)),),
+        (Range((0, 6, 3), (0, 10, 0)),),
         _multi_step_backend,
         "attention 后端 {backend} 不支持 multi-step（{steps:.0f}）+ chunked prefill，仅支持 {accepted}",
         "the attention backend {backend} does not take multi-step ({steps:.0f}) with chunked prefill; "
@@ -285,6 +286,10 @@ def refused(variant: Mapping[str, Any], facts: Facts) -> Iterator[Impossible]:
     if not str(variant.get("engine") or "").startswith("vllm") or variant.get("attach"):
         return
     options = Options(variant.get("canonical") or {})
+    release = release_of(facts.version)
+    other_engine = str((variant.get("env") or {}).get("VLLM_USE_V1", "0")) != "0"
+    if release is not None and release < (0, 8, 0) and other_engine:
+        return  # the early V1 engine, which has rules of its own
     for rule in RULES:
         if not applies(rule, facts):
             continue
@@ -295,14 +300,13 @@ def refused(variant: Mapping[str, Any], facts: Facts) -> Iterator[Impossible]:
 
 
 def applies(rule: Rule, facts: Facts) -> bool:
-    """Whether this engine is one that has the rule: its own source says so, or, where nobody changed
-    it, the published source of its version.
+    """Whether this engine is one that has the rule: its version is one that was read, and either it is
+    the published engine or its own source has the refusal too.
     """
-    if rule.code in facts.refusals:
-        return True
-    if facts.changed or not is_published(facts.version):
+    if not any(versions.holds(release_of(facts.version)) for versions in rule.versions):
         return False
-    return any(versions.holds(release_of(facts.version)) for versions in rule.versions)
+    published = is_published(facts.version) and not facts.changed
+    return published or (bool(rule.words) and rule.code in facts.refusals)
 
 
 def release_of(version: str | None) -> Release | None:
