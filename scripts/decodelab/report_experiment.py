@@ -14,6 +14,7 @@ from decodelab import (
     markdown,
     numbers,
     report_annex,
+    report_backends,
     report_environment,
     report_verdicts,
     report_workload,
@@ -47,6 +48,7 @@ class Section:
     source: Md
     setup: list[Bullet]
     files: list[Bullet]
+    backends: list[Table]
     tables: list[Table]
     requests: list[tuple[Md, list[Bullet]]]
     figures: list[Figure]
@@ -96,6 +98,7 @@ def section(
         source=words.say("setup.source", sources=sources(findings, runs, words)),
         setup=_setup(findings, name, words),
         files=_files(findings, name, words),
+        backends=report_backends.tables(findings, name, words),
         tables=metric_tables(findings, name, words),
         requests=_requests(findings, name, words),
         figures=_figures(figures, name, folder, words),
