@@ -38,7 +38,9 @@ class Texts:
         if isinstance(delta, dict):
             _add(self._pieces["content"], delta.get("content"))
             # some versions send the same text under both names
-            _add(self._pieces["reasoning"], delta.get("reasoning") or delta.get("reasoning_content"))
+            _add(
+                self._pieces["reasoning"], delta.get("reasoning") or delta.get("reasoning_content")
+            )
             self._take_calls(delta.get("tool_calls"))
         if choice.get("finish_reason") and not self._finished:
             self._finished, self._tokens_at_finish = True, arrived

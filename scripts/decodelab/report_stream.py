@@ -39,7 +39,9 @@ def _arm(findings: Findings, entry: Mapping[str, Any], words: Words) -> Md:
 
 
 def _sentence(findings: Findings, entry: Mapping[str, Any], words: Words) -> Md:
-    because = [words.say(f"stream.fault_{item['code']}", n=str(item["n"])) for item in entry["faults"]]
+    because = [
+        words.say(f"stream.fault_{item['code']}", n=str(item["n"])) for item in entry["faults"]
+    ]
     return words.say(
         f"stream.{entry['usable']}",
         arm=_arm(findings, entry, words),

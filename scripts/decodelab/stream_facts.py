@@ -27,7 +27,9 @@ Request = Mapping[str, Any]
 APART = 5.0
 # ... and the short ones are so far below the mean gap: else the long ones are stalls between tokens.
 SHORT = 0.3
-AS_ONE = 0.05  # of the mean gap: shorter ones are alike, or what splits them would be their own noise
+AS_ONE = (
+    0.05  # of the mean gap: shorter ones are alike, or what splits them would be their own noise
+)
 LONGEST_ARRIVAL = 64  # events: with fewer long gaps than one in so many they are stalls as well
 USUAL = 0.5  # the share that the commonest size has at least, to be called the size
 LEAST_ARRIVALS = 4  # beside the first and last of each request, which may hold less

@@ -167,7 +167,8 @@ def _faults(
     rows: Sequence[Row], beside: Sequence[Row], parsers: set[str]
 ) -> tuple[list[Entry], list[Entry]]:
     """What the arm's streams show, and of it what its control's show as well."""
-    found, shared = [], []
+    found: list[Entry] = []
+    shared: list[Entry] = []
     for code in FAULTS:
         n = _count(code, rows, parsers)
         if not n:

@@ -84,7 +84,9 @@ class Chat(Sequence):
         natural = max(self.thoughts + 1 + ANSWER, least)
         limit = natural if limit is None else limit
         self.reason = "length" if data.get("ignore_eos") or limit < natural else "stop"
-        self.ends_at = limit if self.reason == "length" else natural  # the token that ends the reply
+        self.ends_at = (
+            limit if self.reason == "length" else natural
+        )  # the token that ends the reply
         self.faults, k = config.faults, max(1, config.num_scheduler_steps)
         late = (1 - self.ends_at) % k if "overshoot" in self.faults and self.reason == "stop" else 0
         super().__init__(prompt_of(data, config), self.ends_at + late)

@@ -9,7 +9,7 @@ import pytest
 from sample_study import Study, request, run_record
 
 from decodelab import anomalies, bottleneck, vocabulary
-from decodelab.bottleneck import Known
+from decodelab.evidence import Known
 
 
 def found(study: Study, folder: Path) -> dict[str, dict[str, Any]]:
