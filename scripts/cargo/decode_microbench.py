@@ -76,6 +76,7 @@ FILES = (
     "sized_prompt.py",
     "sse.py",
     "stamps.py",
+    "stream_text.py",
     "wire.py",
 )
 

@@ -2,7 +2,7 @@
 
 In:  whole SSE events, in order.
 Out: for each its kind (record.EVENT_KINDS) and, where the stream says so, its token count; and over
-     the stream the finish reason, the usage, the first error and whether [DONE] came.
+     the stream the finish reason, the usage, the first error, whether [DONE] came, and its texts.
 
 Tokens are never guessed from the number of events. An event's own count is known in two cases: the
 server sends `token_ids` with it, or a running `usage` with every output-bearing event up to it.
@@ -19,6 +19,7 @@ from typing import Any, Dict, List, NamedTuple, Optional
 
 from cargo.record import OUTPUT_KINDS
 from cargo.sse import Event
+from cargo.stream_text import Texts
 
 _MESSAGE_LIMIT = 2000
 _LARGEST = 1 << 53  # every whole number up to it is a double
@@ -44,6 +45,7 @@ class Meaning:
         self.kinds: List[str] = []
         self.tokens: List[Optional[int]] = []
         self.n_output = 0
+        self.texts = Texts()
         self.n_first_delta = 1  # one token, unless the stream says otherwise
         self._first_told = False  # it has said so
         self._arrived = 0  # tokens known to have arrived
@@ -113,7 +115,11 @@ class Meaning:
                 self.finish_reason = str(choice["finish_reason"])[:_MESSAGE_LIMIT]
             kinds.append(_delta_kind(choice.get("delta")))
         kind = next((k for k in kinds if k in OUTPUT_KINDS), kinds[0])
-        return kind, self._count(choices, usage, kind)
+        count = self._count(choices, usage, kind)
+        arrived = self._arrived if count is not None else None
+        for choice in choices:
+            self.texts.take(choice, kind in OUTPUT_KINDS, arrived)
+        return kind, count
 
     def _count(self, choices: List[Dict[str, Any]], usage: Any, kind: str) -> Optional[int]:
         """Tokens that came with this event, where the stream says so."""

@@ -327,6 +327,7 @@ def _entry(exchange: Exchange, clock: RunClock, forced_tokens: Optional[int]) ->
         reasoning_tokens=deltas.count_in(
             meaning.usage, "completion_tokens_details", "reasoning_tokens"
         ),
+        text=meaning.texts.facts(),
         connect_s=_span_s(exchange.begun_ns, exchange.connected_ns),
     )
     if meaning.kinds:

@@ -34,6 +34,12 @@ OUTCOMES: Dict[str, str] = {
 
 # Event kinds that carry output: these start the clock (t_first) and stop it (t_last).
 OUTPUT_KINDS = ("content", "reasoning", "tool")
+# Tags that a reply's text may hold where no parser took them out.
+THINK_TAGS = ("<think>", "</think>")
+# Hermes and Qwen mark a call by the first two; the Qwen coder models write the rest inside it.
+TOOL_TAGS = (
+    "<tool_call>", "</tool_call>", "<function=", "</function>", "<parameter=", "</parameter>",
+)  # fmt: skip
 EVENT_KINDS: Dict[str, str] = {
     "content": "text of the answer",
     "reasoning": "text of the reasoning (`reasoning` or `reasoning_content`)",
@@ -147,6 +153,11 @@ REQUEST_FIELDS: Dict[str, Field] = {
     "decode_end": Field("", "which end decode_tps used: last_delta, stream_end or null"),
     "connect_s": Field("s", "TCP connect; before t0, so in no other figure"),
     "usage": Field("", "the last usage object, as sent"),
+    "text": Field(
+        "",
+        "null or counts from the texts: tags (of each: in content, reasoning, tool arguments; split), "
+        "tool_calls, tool_calls_broken, after_finish, tokens_at_finish, after_stop",
+    ),
     "events": Field("", "null or lists t_s, kind, tokens, t_user_s, one entry an event"),
 }
 

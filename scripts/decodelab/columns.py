@@ -8,7 +8,7 @@ A value not known is an empty cell, never 0.
 from __future__ import annotations
 
 from cargo import record
-from decodelab import columns_telemetry, telemetry
+from decodelab import columns_stream, columns_telemetry, telemetry
 from decodelab.columns_telemetry import Column
 
 FAILURES = tuple(name for name in record.OUTCOMES if name not in ("ok", "not_started"))
@@ -207,6 +207,7 @@ def _run_columns() -> dict[str, Column]:
         **SERVER,
         **SECOND,
         "multi_token_share": Column("share", "output deltas known to hold more than one token"),
+        **columns_stream.STREAM,
         "smi_records": Column("calls", "calls of the SMI tool in the capture"),
         "smi_samples": Column("samples", "accelerator samples read from them"),
         "smi_samples_gpu": Column(

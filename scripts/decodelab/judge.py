@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from decodelab import anomalies, arms, bottleneck, gates, question_kinds, reasons
+from decodelab import anomalies, arms, bottleneck, gates, question_kinds, reasons, stream_use
+from decodelab.evidence import Known
 from decodelab.question_kinds import BLANK, Verdict, overall, stop
 from decodelab.tables import Tables
 
@@ -24,12 +25,21 @@ def judge(plan: Mapping[str, Any], tables: Tables) -> dict[str, Any]:
         for question in experiment["questions"]:
             verdicts.extend(answer(name, question, plan, tables))
     experiments = {
-        name: summary(experiment, verdicts, tables)
+        name: {
+            **summary(experiment, verdicts, tables),
+            "stream": stream_use.judge(experiment, plan, tables),
+        }
         for name, experiment in plan["experiments"].items()
     }
     found = anomalies.find(plan, tables)
-    known = bottleneck.Known(
-        verdicts, {k: v["verdict"] for k, v in experiments.items()}, found, tables.starts
+    known = Known(
+        verdicts,
+        {k: v["verdict"] for k, v in experiments.items()},
+        found,
+        tables.starts,
+        tables.runs,
+        anomalies.looked(plan, tables),
+        plan.get("profiles") or {},
     )
     return {
         "schema": SCHEMA,

@@ -10,12 +10,15 @@ from decodelab import (
     meaning_questions,
     meaning_servers,
     mistakes,
+    profile,
     questions,
     targets,
     variants,
     workloads,
 )
-from decodelab.vocabulary import ANOMALIES
+from decodelab.columns import COLUMNS
+from decodelab.tables import TEXT
+from decodelab.vocabulary import ANOMALIES, METRICS
 
 if TYPE_CHECKING:
     from decodelab.meaning import Check
@@ -76,6 +79,7 @@ def _when(todo: Check, name: str, entry: dict[str, Any]) -> None:
 
 
 def _evidence(todo: Check) -> None:
+    _profiles(todo)
     for name, suspect in todo.config["suspects"].items():
         for n, rule in enumerate(suspect.get("evidence") or []):
             if rule and rule.get("when"):
@@ -96,19 +100,24 @@ def _condition(todo: Check, path: mistakes.Path, given: dict[str, Any]) -> None:
         "experiment": todo.names("experiments"),
         "anomaly": list(ANOMALIES),
         "start_class": list(CLASSES),
+        "metric": evidence_metrics(),
+        "profile": list(todo.config["profiles"]),
     }
     said = [kind for kind in kinds if given.get(kind) is not None]
     if len(said) != 1:
         allowed = "exactly one of " + ", ".join(kinds)
         todo.add(path, ", ".join(said) or "none of them", allowed)
     for kind in said:
-        todo.known((*path, kind), given[kind], kinds[kind], f"unknown {kind}")
+        name = questions.metric(given[kind]) if kind == "metric" else given[kind]
+        todo.known((*path, kind), name, kinds[kind], f"unknown {kind}")
         if kind in ("question", "experiment") and not given.get("verdict"):
             todo.add((*path, "verdict"), "nothing", f"the verdict that the {kind} must have")
-        if kind in ("anomaly", "start_class") and given.get("verdict"):
+        if kind not in ("question", "experiment") and given.get("verdict"):
             todo.add(
                 (*path, "verdict"), mistakes.shown(given["verdict"]), f"no verdict beside {kind}"
             )
+    if len(said) == 1:
+        _narrowed(todo, path, given, said[0])
     if given.get("variant") is not None:
         todo.known(
             (*path, "variant"),
@@ -116,6 +125,54 @@ def _condition(todo: Check, path: mistakes.Path, given: dict[str, Any]) -> None:
             meaning_servers.variant_names(todo),
             "unknown variant",
         )
+
+
+# what narrows a kind of condition -> the kinds it may stand beside
+_BESIDE = {
+    "workload": ("metric",),
+    "concurrency": ("metric",),
+    "op": ("profile",),
+    "is": ("metric", "profile"),
+    "variant": ("question", "experiment", "anomaly", "start_class", "metric"),
+}
+
+
+def _narrowed(todo: Check, path: mistakes.Path, given: dict[str, Any], kind: str) -> None:
+    for key, beside in _BESIDE.items():
+        if given.get(key) is not None and kind not in beside:
+            found = f"{key} beside {kind}"
+            todo.add((*path, key), found, f"{key} beside " + mistakes.listed(beside))
+    needed = {"metric": ("is",), "profile": ("op", "is")}.get(kind, ())
+    for key in needed:
+        if given.get(key) is None:
+            todo.add((*path, key), "nothing", f"{key}, which a condition on a {kind} needs")
+    if given.get("is") is not None:
+        todo.text((*path, "is"), given["is"], targets.target)
+    if given.get("workload") is not None:
+        todo.known(
+            (*path, "workload"), given["workload"], todo.names("workloads"), "unknown workload"
+        )
+
+
+def evidence_metrics() -> list[str]:
+    """Metrics, and every column of runs.csv that is a number."""
+    columns = [name for name in COLUMNS["runs"] if name not in TEXT]
+    return list(dict.fromkeys([*METRICS, *columns]))
+
+
+def _profiles(todo: Check) -> None:
+    for name, entry in todo.config["profiles"].items():
+        path = ("profiles", name)
+        if entry.get("variant") is not None:
+            known = meaning_servers.variant_names(todo)
+            todo.known((*path, "variant"), entry["variant"], known, "unknown variant")
+        file = todo.root / str(entry.get("file") or "-")
+        if not file.is_file():
+            continue  # it may be measured yet; what rests on it is not known
+        try:
+            profile.read(file)
+        except (OSError, ValueError) as error:
+            todo.add((*path, "file"), f"{entry['file']}: {error}", profile.FORM)
 
 
 def question_ids(todo: Check) -> list[str]:

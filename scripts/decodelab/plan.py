@@ -59,6 +59,7 @@ def expand(config: dict[str, Any], root: Path | None = None) -> dict[str, Any]:
         "starts": _starts(wanted, queue),
         "experiments": questions.experiments(config, grids, servers, runs),
         "suspects": questions.suspects(config),
+        "profiles": questions.profiles(config, root or ROOT),
         "next_steps": questions.steps(config["next_steps"]),
         "actions": questions.steps(config["actions"]),
     }

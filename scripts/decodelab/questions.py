@@ -5,9 +5,10 @@ In: a filled config, its variants and run entries. Out: plain data for the judge
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from decodelab import targets
+from decodelab import profile, targets
 from decodelab.variants import Variant
 from decodelab.vocabulary import LANGUAGES, METRIC_ALIASES, METRICS, VERDICTS
 
@@ -187,11 +188,27 @@ def rule(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def condition(given: Any) -> dict[str, Any] | None:
-    """A condition on what came out; `verdict` is always a list."""
+    """A condition on what came out; `verdict` is always a list, `is` an operator and a limit."""
     if not given:
         return None
     verdict = given.get("verdict")
-    return {**given, "verdict": [verdict] if isinstance(verdict, str) else verdict}
+    out = {**given, "verdict": [verdict] if isinstance(verdict, str) else verdict}
+    if given.get("metric"):
+        out["metric"] = metric(given["metric"])
+    if given.get("is"):
+        aim = targets.target(given["is"])
+        out["is"] = {"op": aim["op"], "limit": aim["value"]}
+    return out
+
+
+def profiles(config: Config, root: Path) -> dict[str, dict[str, Any]]:
+    """Declared profiles with their shares; None where the file is not there yet."""
+    out = {}
+    for name, entry in config["profiles"].items():
+        path = root / entry["file"]
+        shares = profile.read(path) if path.is_file() else None
+        out[name] = {"file": entry["file"], "variant": entry.get("variant"), "shares": shares}
+    return out
 
 
 def suspects(config: Config) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from decodelab import (
     report_annex,
     report_backends,
     report_environment,
+    report_stream,
     report_verdicts,
     report_workload,
 )
@@ -54,6 +55,7 @@ class Section:
     figures: list[Figure]
     verdicts: list[Bullet]
     verdict_table: Table | None
+    stream: list[Bullet]
     anomalies: list[Bullet]
     failed: list[Bullet]
     explanation: Md
@@ -104,6 +106,7 @@ def section(
         figures=_figures(figures, name, folder, words),
         verdicts=[] if many else report_verdicts.verdict_bullets(findings, verdicts, words),
         verdict_table=(report_verdicts.verdict_table(findings, verdicts, words) if many else None),
+        stream=report_stream.bullets(findings, name, words),
         anomalies=sentences.anomalies(findings, runs, words, MAX_ANOMALIES),
         failed=report_annex.failed_starts(findings, words, findings.variants_of(name)),
         explanation=sentences.explanation(findings, name, words),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from decodelab import markdown, numbers, report_annex, report_verdicts
+from decodelab import markdown, numbers, report_annex, report_labels, report_verdicts
 from decodelab import report_sentences as sentences
 from decodelab.findings import Findings
 from decodelab.markdown import Md
@@ -25,6 +25,7 @@ def bottleneck(findings: Findings, words: Words) -> tuple[list[Bullet], list[Bul
     ranked, excluded = [], []
     for item in entries:
         under = [_evidence(line, words) for line in item.get("evidence") or []]
+        under += [_not_known(line, words) for line in item.get("not_known") or []]
         if item.get("excluded"):
             text = words.say("bottleneck.excluded", title=sentences.suspect(item, words))
             excluded.append(Bullet(text, under))
@@ -45,7 +46,41 @@ def _basis(item: Mapping[str, Any]) -> str:
 
 def _evidence(line: Mapping[str, Any], words: Words) -> Md:
     """A line of evidence may quote a log: what stands outside code spans is escaped."""
-    return markdown.prose(words.pick(line) or "")
+    text, found = markdown.prose(words.pick(line) or ""), line.get("figure")
+    if not found:
+        return text
+    return words.say("bottleneck.with_figure", text=text, figure=_figure(found, words))
+
+
+def _not_known(line: Mapping[str, Any], words: Words) -> Md:
+    """A rule that could not be looked at: it moved nothing."""
+    text = markdown.prose(words.pick(line) or "")
+    return words.say(
+        "bottleneck.not_known", text=text, why=words.say(f"bottleneck.why_{line['why']}")
+    )
+
+
+def _figure(found: Mapping[str, Any], words: Words) -> Md:
+    if "profile" in found:
+        value, most, limit = (
+            numbers.show("multi_token_share", share)
+            for share in (found["value"], found["most"], found["limit"])
+        )
+        key = "bottleneck.figure_profile" + ("" if found["most"] == found["value"] else "_range")
+        told = {"profile": found["profile"], "ops": found["ops"], "op": found["op"]}
+        return words.say(key, value=value, most=most, limit=limit, **told)
+    name = found["metric"]
+    narrowed = [str(found[key]) for key in ("variant", "workload") if found.get(key) is not None]
+    narrowed += [f"c{found['concurrency']}"] if found.get("concurrency") is not None else []
+    return words.say(
+        "bottleneck.figure_metric",
+        metric=report_labels.metric_label(words, name),
+        value=numbers.show(name, found["value"]),
+        op=found["op"],
+        limit=numbers.show(name, found["limit"]),
+        where=markdown.code(" ".join(narrowed) or numbers.DASH),
+        n=str(found["n"]),
+    )
 
 
 def next_steps(findings: Findings, words: Words) -> list[Bullet]:

@@ -21,6 +21,7 @@ from decodelab import (
     server_metrics,
     start_identity,
     startlog,
+    stream_facts,
     telemetry,
     telemetry_rows,
 )
@@ -84,6 +85,7 @@ def run_row(
         row[f"adj_{name}_p{q}"] = adjusted(run.requests, name, q)
     row["decode_rate_median"] = row["decode_rate_p50"]
     row["multi_token_share"] = instrument.multi_token_share(ok)
+    row.update(stream_facts.row(run))
     sampled, codes = telemetry_rows.run_figures(run, accelerators or Declared())
     row.update(sampled)
     _suspect(run, codes)

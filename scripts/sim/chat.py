@@ -3,6 +3,10 @@
 The simulated model thinks, closes with `</think>` and answers; where chat_template_kwargs turn
 thinking off, the prompt closes it and the model answers at once. With a reasoning parser its
 thoughts are `reasoning_content` and the marker is swallowed; without one everything is `content`.
+Where it has tools its answer closes with a call of the first: `tool_calls` with a tool parser, else text.
+The call's marks `<tool_call>` are one token each, those inside it several, as Qwen's are.
+
+SIM_FAULTS (startup.FAULTS) names what engines are known to do wrong when a step makes several tokens.
 """
 
 from __future__ import annotations
@@ -15,6 +19,24 @@ from sim.engine import Sequence, count_tokens
 
 WORDS = ("decode", "pays", "in", "each", "step", "for", "its", "schedule", "and", "sync")
 THINK, ANSWER = 512, 160  # tokens; </think> between them, EOS after them (unless ignore_eos)
+
+
+def call_tokens(tools: list) -> list:
+    """A call of the first tool, token by token: its text, and what a tool parser makes of it, None or
+    (key of the call's function, text)."""
+    function = tools[0].get("function") or {}
+    name = str(function.get("name"))
+    asked = (function.get("parameters") or {}).get("properties") or {"value": {}}
+    key = str(next(iter(asked)))
+    return [
+        ("<tool_call>", None), ("\n", None), ("<", None), ("function", None), ("=", None),
+        (name, None), (">", ("name", name)), ("\n", None),
+        ("<", None), ("parameter", None), ("=", None), (key, None), (">", None),
+        ("\n", ("arguments", "{" + json.dumps(key) + ': "')),
+        ("Shang", ("arguments", "Shang")), ("hai", ("arguments", "hai")), ("\n", None),
+        ("</", None), ("parameter", None), (">", ("arguments", '"}')), ("\n", None),
+        ("</", None), ("function", None), (">", None), ("\n", None), ("</tool_call>", None),
+    ]  # fmt: skip
 
 
 def dump(value: Any) -> bytes:
@@ -62,7 +84,18 @@ class Chat(Sequence):
         natural = max(self.thoughts + 1 + ANSWER, least)
         limit = natural if limit is None else limit
         self.reason = "length" if data.get("ignore_eos") or limit < natural else "stop"
-        super().__init__(prompt_of(data, config), limit if self.reason == "length" else natural)
+        self.ends_at = (
+            limit if self.reason == "length" else natural
+        )  # the token that ends the reply
+        self.faults, k = config.faults, max(1, config.num_scheduler_steps)
+        late = (1 - self.ends_at) % k if "overshoot" in self.faults and self.reason == "stop" else 0
+        super().__init__(prompt_of(data, config), self.ends_at + late)
+        tools = data.get("tools") if data.get("tool_choice") != "none" else None
+        self.call = call_tokens(tools) if tools else []
+        self.call_at = self.thoughts + 1 + ANSWER - len(self.call)  # token number
+        self.calls = bool(self.call and config.enable_auto_tool_choice and config.tool_call_parser)
+        if self.calls and self.reason == "stop":
+            self.reason = "tool_calls"
         if least > limit:
             raise ValueError(f"min_tokens must be less than or equal to max_tokens={limit}")
         if not 1 <= limit <= config.max_model_len - self.prompt_tokens:
@@ -79,18 +112,32 @@ class Chat(Sequence):
         self.sent = 0
 
     def _token(self, i: int) -> tuple:
-        """(field, text) of the i-th output token."""
+        """(field, text) of the i-th output token; of a parsed call the field is the function's key."""
+        if 0 <= i - self.call_at < len(self.call):
+            text, parsed = self.call[i - self.call_at]
+            return (parsed or ("content", "")) if self.calls else ("content", text)
         if i == self.thoughts:
             return "content", "" if self.parsed else "</think>"
         field = "reasoning_content" if self.parsed and i < self.thoughts else "content"
         return field, " " + WORDS[i % len(WORDS)]
 
     def _delta(self, begin: int, end: int) -> dict:
+        if "leak" in self.faults and end - begin > 1 and begin <= self.thoughts < end:
+            # a parser that looks for its mark as a whole delta
+            return {"content": "".join(self._raw(i) for i in range(begin, end))}
         delta: dict = {}
         for field, text in map(self._token, range(begin, end)):
-            if text:
+            if field in ("name", "arguments"):
+                if "tool_calls" not in delta:
+                    delta["tool_calls"] = [{"index": 0, "function": {}}]
+                function = delta["tool_calls"][0]["function"]
+                function[field] = function.get(field, "") + text
+            elif text:
                 delta[field] = delta.get(field, "") + text
         return delta
+
+    def _raw(self, i: int) -> str:
+        return "</think>" if i == self.thoughts else self._token(i)[1]
 
     def usage(self, sent: int) -> dict:
         out: dict = {"prompt_tokens": self.prompt_tokens, "completion_tokens": sent}
@@ -103,7 +150,7 @@ class Chat(Sequence):
 
     def _chunk(self, delta: dict, begin: int, end: int) -> dict:
         """An event that brings the tokens from begin to end."""
-        reason = self.reason if end == self.output_tokens else None
+        reason = self.reason if begin < self.ends_at <= end else None
         choice: dict = {"index": 0, "delta": delta, "finish_reason": reason}
         chunk: dict = {**self.head, "choices": [choice]}
         if self.ids_each and end:
@@ -122,7 +169,7 @@ class Chat(Sequence):
         for at in range(begin, self.sent, n if self.bursts else 1):
             end = self.sent if self.bursts else at + 1
             delta = self._delta(at, end)
-            if delta or self.ids_each or end == self.output_tokens:
+            if delta or self.ids_each or at < self.ends_at <= end:
                 chunks.append(self._chunk(delta, at, end))
         ends = self.sent == self.output_tokens
         if ends and self.include_usage:

@@ -53,6 +53,11 @@ START: dict[str, Optional[Callable[[Any], Any]]] = {
     "when initializing the engine.": lambda c: c.blocks < 1,
     "distributed_gpu_executor.py:57] # GPU blocks: {blocks}, # CPU blocks: 0": None,
 }
+# What SIM_FAULTS may name, joined by commas; both need a step of several tokens.
+FAULTS = {
+    "overshoot": "what a step made behind the reply's own end is handed out as well",
+    "leak": "the reasoning parser misses a mark that shares its event with other text",
+}
 TRACEBACK = "Traceback (most recent call last):\n"
 WRAPPER = "RuntimeError: Engine process failed to start. See stack trace for the root cause."
 
@@ -88,6 +93,7 @@ def parse(argv: list) -> argparse.Namespace:
     parser.add_argument("--tool-call-parser")
     parser.add_argument("--reasoning-parser", choices=("deepseek_r1", "qwen3"))
     c = parser.parse_args([re.sub("^--[^=]+", lambda m: m[0].replace("_", "-"), a) for a in argv])
+    c.faults = ()
     c.non_default = {k: v for k, v in vars(c).items() if v != parser.get_default(k)}
     return c
 
@@ -102,6 +108,7 @@ def start(c: argparse.Namespace, env: Any) -> Iterator[str]:
     c.chunked = long if c.enable_chunked_prefill is None else c.enable_chunked_prefill
     default = 512 if c.chunked else max(c.max_model_len, 2048)
     c.max_num_batched_tokens = c.max_num_batched_tokens or default
+    c.faults = tuple(name for name in FAULTS if name in env.get("SIM_FAULTS", "").split(","))
     c.asked = env.get("VLLM_ATTENTION_BACKEND") or "XFORMERS"
     c.backend, c.backend_name, c.multi_step = BACKENDS.get(c.asked, BACKENDS["XFORMERS"])
     weights_mib = PARAMS["weights_mib"] / tp

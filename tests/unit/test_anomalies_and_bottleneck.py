@@ -9,7 +9,7 @@ import pytest
 from sample_study import Study, request, run_record
 
 from decodelab import anomalies, bottleneck, vocabulary
-from decodelab.bottleneck import Known
+from decodelab.evidence import Known
 
 
 def found(study: Study, folder: Path) -> dict[str, dict[str, Any]]:
@@ -73,6 +73,92 @@ def test_idle_accelerators_and_none_without_telemetry(tmp_path: Path) -> None:
     study.plan["variants"]["base"] = {}
     tables.runs["r"].update(util_pct_mean_all=95.0)
     assert anomalies.find(study.plan, tables) == []
+
+
+def curve(folder: Path, limit: int | None, *points: tuple[int, float, float]) -> dict[str, Any]:
+    """(concurrency, rate of a request, total rate) -> findings by code."""
+    study = Study({"base": {} if limit is None else {"--max-num-seqs": limit}})
+    for level, rate, _total in points:
+        study.add(f"c{level}", [request(i, rate=rate) for i in range(4)], concurrency=level)
+    tables = study.tables(folder)
+    for level, _rate, total in points:
+        tables.runs[f"c{level}"].update(output_tps_total=total)
+    return {item["code"]: item for item in anomalies.find(study.plan, tables)}
+
+
+def test_the_rate_falls_at_an_equal_running_batch(tmp_path: Path) -> None:
+    """The report's own case, and those beside it."""
+    reported = [(1, 8.30, 8.0), (2, 3.68, 7.23), (4, 2.57, 5.08)]
+    item = curve(tmp_path / "a", 2, *reported)["rate_falls_at_equal_batch"]
+    assert (item["values"]["low"], item["values"]["high"], item["values"]["max_num_seqs"]) == (
+        2,
+        4,
+        2,
+    )
+    assert "3.68" in item["en"] and "2.57" in item["zh"] and "-30%" in item["en"]
+    for limit, points in (
+        (2, [(2, 3.68, 7.23), (4, 3.40, 7.2)]),  # within the noise between starts
+        (4, reported),  # four run at once: each may be slower
+        (None, reported),  # how many run at once is not known
+    ):
+        assert "rate_falls_at_equal_batch" not in curve(tmp_path / str(limit), limit, *points)
+
+
+def test_no_gain_from_concurrency(tmp_path: Path) -> None:
+    flat = [(1, 8.3, 8.00), (2, 3.68, 7.23), (4, 2.57, 5.08)]
+    item = curve(tmp_path / "a", 2, *flat)["no_gain_from_concurrency"]
+    assert all(f"{total:.2f}" in item["en"] for _c, _r, total in flat)
+    none = "no_gain_from_concurrency"
+    assert none not in curve(tmp_path / "b", 2, (1, 8.3, 8.0), (2, 4.3, 8.5))  # 6 % is a gain
+    assert none not in curve(tmp_path / "c", 1, (1, 8.3, 8.0), (2, 8.3, 8.0))  # it runs one alone
+    assert none not in curve(
+        tmp_path / "d", 2, (2, 4.0, 8.0), (4, 4.0, 8.0)
+    )  # full from the first on
+
+
+def test_the_first_of_many_requests_decides_no_percentile(tmp_path: Path) -> None:
+    many = [request(0, ttft=6.0), *(request(i, ttft=1.0 + 0.01 * i) for i in range(1, 30))]
+    assert "first_request_dominates_ttft" not in one_run(tmp_path / "a", many)
+    twice = [request(0, ttft=1.9), request(1, ttft=1.0), request(2, ttft=1.0)]
+    assert one_run(tmp_path / "b", twice) == {}  # TTFT varies that much
+
+
+def test_queueing_is_told_with_what_it_is_held_against(tmp_path: Path) -> None:
+    study = Study({"base": {"--max-num-seqs": 2}})
+    study.add("c4", [request(i, ttft=2.0) for i in range(4)], concurrency=4)
+    tables = study.tables(tmp_path)
+    assert anomalies.find(study.plan, tables) == []  # nothing to hold it against
+    tables.runs["c4"].update(queue_s=1.0)
+    (item,) = anomalies.find(study.plan, tables)
+    assert item["code"] == "queueing_beyond_max_num_seqs" and "queue 1.00s" in item["en"]
+    tables.runs["c4"].update(queue_s=0.2)
+    assert anomalies.find(study.plan, tables) == []
+
+
+def test_idle_by_share_of_samples_says_so(tmp_path: Path) -> None:
+    study = Study()
+    study.add("r", [request()])
+    tables = study.tables(tmp_path)
+    sampled = {
+        "util_pct_mean_window": 62.0,
+        "smi_samples_gpu_window": 40,
+        "util_pct_max_all": 100.0,
+    }
+    tables.runs["r"].update(sampled, idle_share_window=0.35)
+    (item,) = anomalies.find(study.plan, tables)
+    assert "is 62.0 %" in item["en"] and "35% of samples at 0 %" in item["en"]
+    tables.runs["r"].update(idle_share_window=0.2)
+    assert anomalies.find(study.plan, tables) == []
+    tables.runs["r"].update(util_pct_mean_window=20.0, smi_validity="invalid")
+    assert anomalies.find(study.plan, tables) == []
+
+
+def test_several_tokens_per_event_without_counts(tmp_path: Path) -> None:
+    merged = [{**request(i), "n_events": 26} for i in range(3)]
+    item = one_run(tmp_path / "a", merged)["several_tokens_per_event"]
+    assert item["values"]["tokens"] == pytest.approx(101 / 26) and "3.9 tokens" in item["en"]
+    few = [{**request(i), "n_events": 85} for i in range(3)]  # tokens without text of their own
+    assert one_run(tmp_path / "b", few) == {}
 
 
 def test_invalid_runs_are_not_looked_at(tmp_path: Path) -> None:

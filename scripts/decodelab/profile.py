@@ -1,0 +1,90 @@
+"""A profile as evidence: which share of the time each op or kernel takes.
+
+In: a CSV file with the columns `name,share`, or JSON {"schema": "decodelab.profile/1", "shares": {name: share}}. A
+share is of one whole, a number from 0 to 1 or a percentage ("37 %"); together they are 1 at most. What they leave to 1
+was not attributed. Out: shares by name; ValueError where the file is no such thing.
+"""
+
+from __future__ import annotations
+
+import csv
+import fnmatch
+import io
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+SCHEMA = "decodelab.profile/1"
+FORM = (
+    'a CSV file with the columns name,share, or JSON with schema "decodelab.profile/1" and shares'
+)
+ROUNDING = 0.005  # that shares written with few digits may exceed 1 by, or lack
+
+
+def read(path: Path) -> dict[str, float]:
+    text = path.read_text(encoding="utf-8-sig")
+    pairs = list(_of_json(text) if path.suffix == ".json" else _of_csv(text))
+    shares: dict[str, float] = {}
+    for where, name, given in pairs:
+        if not isinstance(name, str) or not name.strip():
+            raise ValueError(f"{where}: a name expected")
+        if name in shares:
+            raise ValueError(f"{where}: {name} stands there twice")
+        shares[name] = _share(where, given)
+    if not shares:
+        raise ValueError("no shares in it")
+    if sum(shares.values()) > 1 + ROUNDING:
+        raise ValueError(f"the shares add up to {sum(shares.values()):.3f}, more than 1")
+    return shares
+
+
+def _of_csv(text: str) -> Iterable[tuple[str, Any, Any]]:
+    reader = csv.DictReader(io.StringIO(text), strict=True)
+    try:
+        if list(reader.fieldnames or []) != ["name", "share"]:
+            raise ValueError(f"columns {reader.fieldnames}, wanted name,share")
+        for row in reader:
+            if None in row or None in row.values():
+                raise ValueError(f"line {reader.line_num}: two cells expected")
+            yield f"line {reader.line_num}", row["name"], row["share"]
+    except csv.Error as error:
+        raise ValueError(f"line {reader.line_num}: {error}") from error
+
+
+def _of_json(text: str) -> Iterable[tuple[str, Any, Any]]:
+    data = json.loads(text)  # its error is a ValueError
+    if not isinstance(data, Mapping) or data.get("schema") != SCHEMA:
+        raise ValueError(f'schema "{SCHEMA}" expected')
+    if not isinstance(data.get("shares"), Mapping):
+        raise ValueError("shares: an object expected")
+    for name, given in data["shares"].items():
+        yield f"shares.{name}", name, given
+
+
+def _share(where: str, given: Any) -> float:
+    text = str(given).strip()
+    percent = text.endswith("%")
+    try:
+        if isinstance(given, bool):
+            raise ValueError
+        value = float(text.removesuffix("%")) / (100 if percent else 1)
+    except ValueError:
+        raise ValueError(f"{where}: {given!r} is no share") from None
+    if not math.isfinite(value) or not 0 <= value <= 1:
+        raise ValueError(f"{where}: {given!r} is no share from 0 to 1 (write 37 % for 0.37)")
+    return value
+
+
+def share_of(shares: Mapping[str, float], pattern: str) -> tuple[float, float]:
+    """Least and most share of the ops whose name fits the pattern (`*fused_moe*`, in any case): what
+    was not attributed may or may not be theirs."""
+    fits = [
+        share
+        for name, share in shares.items()
+        if fnmatch.fnmatchcase(name.lower(), pattern.lower())
+    ]
+    rest = 1 - sum(shares.values())
+    least = sum(fits)
+    return least, least + (rest if rest > ROUNDING else 0.0)
