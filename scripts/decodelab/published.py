@@ -97,9 +97,13 @@ def publish_captures(
 
 
 def _missing(run: Mapping[str, Any], receipt: Mapping[str, Any] | None) -> dict[str, Any]:
+    entry = {"name": run["name"], "variant": run["variant"]}
+    for screen in (receipt or {}).get("screened_out") or []:
+        if run["run"] in screen["runs"]:
+            names = ("experiment", "metric", "value", "best", "within")
+            return {**entry, "why": "screened_out", **{name: screen[name] for name in names}}
     refused = receipt is not None and receipt["status"] == "not_possible"
-    why = "not_possible" if refused else "pending"
-    return {"name": run["name"], "variant": run["variant"], "why": why}
+    return {**entry, "why": "not_possible" if refused else "pending"}
 
 
 def _publish_cross_check(attempt: Path, run: Path) -> dict[str, str]:

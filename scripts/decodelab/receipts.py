@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from decodelab import races
 from decodelab.store import Attempt, Start, Store
 
 SCHEMA = "decodelab.receipt/1"
@@ -21,7 +22,9 @@ def receipt(launch: Mapping[str, Any], store: Store, root: Path) -> dict[str, An
     """The launch's receipt as of now. Paths in it are relative to `root`, the checkout."""
     server, start = str(launch["server"]), int(launch["start"])
     runs = {run: store.select(server, start, run) for run in launch["runs"]}
-    missing = [run for run, attempt in runs.items() if attempt is None]
+    out = races.left_out(launch, store)
+    gone = {run for screen in out for run in screen["runs"]}
+    missing = [run for run, attempt in runs.items() if attempt is None and run not in gone]
     whole = not missing and (bool(runs) or store.came_up(server, start))
     refusal = None if whole else store.not_possible(server, start)
     status = "done" if whole else "not_possible" if refusal else "pending"
@@ -36,6 +39,7 @@ def receipt(launch: Mapping[str, Any], store: Store, root: Path) -> dict[str, An
         "status": status,
         "cause": refusal.facts.get("cause") if refusal else None,
         "missing": missing,
+        **({"screened_out": out} if out else {}),
         "starts": {key: _start_entry(s, root) for key, s in starts.items()},
         "runs": {run: _run_entry(a, root) for run, a in runs.items() if a is not None},
     }
@@ -52,10 +56,15 @@ def is_pending(launch: Mapping[str, Any], store: Store, *, retry: bool = False) 
 
 
 def pending_runs(launch: Mapping[str, Any], store: Store, *, retry: bool = False) -> list[str]:
-    """The run digests without a whole result (with `retry`: without a good one), in plan order."""
+    """The run digests without a whole result (with `retry`: without a good one), in plan order; a run
+    that its launch is out of the race for is not wanted.
+    """
     server, start = str(launch["server"]), int(launch["start"])
     pending = []
+    gone = {run for screen in races.left_out(launch, store) for run in screen["runs"]}
     for run in launch["runs"]:
+        if run in gone:
+            continue
         attempt = store.select(server, start, run)
         if attempt is None or (retry and attempt.status != "done"):
             pending.append(run)

@@ -46,7 +46,7 @@ MAY_MEASURE = MEASURING | {
     "smoke",
     "fetch_raw",
 }
-CARGO_FORMATS = {"log_lines", "record", "start_cause", "start_stages"}
+CARGO_FORMATS = {"log_lines", "race", "record", "start_cause", "start_stages"}
 BANNED_NAMES = {"utils", "util", "helpers", "common", "misc"}
 
 
