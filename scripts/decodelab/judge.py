@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from decodelab import anomalies, arms, bottleneck, gates, question_kinds, reasons
+from decodelab import anomalies, arms, bottleneck, gates, question_kinds, ranking, reasons
 from decodelab.question_kinds import BLANK, Verdict, overall, stop
 from decodelab.tables import Tables
 
@@ -35,6 +35,7 @@ def judge(plan: Mapping[str, Any], tables: Tables) -> dict[str, Any]:
         "schema": SCHEMA,
         "verdicts": verdicts,
         "experiments": experiments,
+        "ranking": ranking.boards(plan, tables),
         "anomalies": found,
         "gates": [_failures_told(gate, tables) for gate in gates.table(plan, tables)],
         "bottleneck": bottleneck.rank(plan.get("suspects") or [], known),

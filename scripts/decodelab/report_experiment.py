@@ -15,6 +15,7 @@ from decodelab import (
     numbers,
     report_annex,
     report_environment,
+    report_ranking,
     report_verdicts,
     report_workload,
 )
@@ -48,6 +49,7 @@ class Section:
     setup: list[Bullet]
     files: list[Bullet]
     tables: list[Table]
+    ranking: list[Bullet]  # of a grid: what may be said of the best
     requests: list[tuple[Md, list[Bullet]]]
     figures: list[Figure]
     verdicts: list[Bullet]
@@ -96,7 +98,11 @@ def section(
         source=words.say("setup.source", sources=sources(findings, runs, words)),
         setup=_setup(findings, name, words),
         files=_files(findings, name, words),
-        tables=metric_tables(findings, name, words),
+        tables=[
+            *metric_tables(findings, name, words),
+            *report_ranking.tables(findings, name, words),
+        ],
+        ranking=report_ranking.bullets(findings, name, words),
         requests=_requests(findings, name, words),
         figures=_figures(figures, name, folder, words),
         verdicts=[] if many else report_verdicts.verdict_bullets(findings, verdicts, words),
