@@ -36,6 +36,19 @@ def full_loads(experiment: Mapping[str, Any], loads: Sequence[str]) -> list[str]
     return [load for load in screen["then"] if load not in loads]
 
 
+def all_loads(experiment: Mapping[str, Any]) -> dict[str, list[str]]:
+    """What an experiment runs against each variant, full runs of a race included; of a config that
+    may still be wrong.
+    """
+    runs = experiment.get("runs") or {}
+    screen = experiment.get("screen") or {}
+    if not screen.get("workload") or not screen.get("then"):
+        return {name: list(loads or []) for name, loads in runs.items()}
+    return {
+        name: [*(loads or []), *full_loads(experiment, loads or [])] for name, loads in runs.items()
+    }
+
+
 def screens(
     config: Config, wanted: Iterable[Wish], points: Mapping[str, Sequence[Point]]
 ) -> list[dict[str, Any]]:

@@ -125,14 +125,14 @@ def _notes(board: Board, words: Words, shown: Sequence[Mapping[str, Any]]) -> li
     hidden = len(board["entries"]) - len(shown)
     if hidden:
         notes.append(words.say_n("ranking.hidden", hidden))
-    about: dict[str, list[str]] = {}
+    about: dict[Md, list[str]] = {}
     for entry in shown:
         for reason in entry["reasons"] if entry["state"] in ("measured", "invalid") else []:
-            text = markdown.escape(words.pick(reason) or reason["code"])
-            about.setdefault(text, []).append(entry["variant"])
-    for text, variants in about.items():
+            why = markdown.escape(words.pick(reason) or reason["code"])
+            about.setdefault(why, []).append(entry["variant"])
+    for why, variants in about.items():
         named = report_verdicts.names(variants, words)
-        notes.append(words.say("sentence.about", names=named, text=Md(text)))
+        notes.append(words.say("sentence.about", names=named, text=why))
     return notes
 
 
