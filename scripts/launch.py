@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-from decodelab import call, forecast, lifetime, orders
+from decodelab import backend_ask, call, forecast, lifetime, orders
 from decodelab.agent_client import AgentClient
 from decodelab.follow import Follower, LaunchFailed
 from decodelab.host import Host, HostError, HostLost
@@ -147,6 +147,8 @@ def _follow(study: Study, digest: str, store: Store, host: Host, now: call.Call)
     follower = Follower(client, study.launches[digest], store, progress, now.session, owner)
     if follower.settle_earlier(retry=study.is_retried(digest, now.retried)):
         return
+    for line in backend_ask.before_start(study, queue, host, study.root):
+        progress.say(line)
     made = [orders.order(study, d, host, store, now) for d in queue]
     try:
         with _drain_on_sigterm(follower):

@@ -1,4 +1,4 @@
-"""What a call of snakemake asks of one host, aside of the study: check_hosts and fetch_raw take
+"""What a call of snakemake asks of one host, aside of the study: check_hosts, probe and fetch_raw take
 `--config host=NAME` for themselves, so that it does not put the study's servers on that host.
 
 In:  the control keys of --config and the words of the command line. Out: the control keys that are
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 VARIABLE = "DECODELAB_ASIDE"
-OF_ONE_HOST = frozenset({"check_hosts", "fetch_raw"})
+OF_ONE_HOST = frozenset({"check_hosts", "fetch_raw", "probe"})
 # Targets that measure nothing: nothing is queued for them, and their failure stops no queue.
 TARGETS = OF_ONE_HOST | {"status", "smoke", "stop", "report_partial"}
 

@@ -1,8 +1,8 @@
 """What a report is written from: plan, tables, verdicts and the index of published files, as
 read-only data.
 
-In: plan.json, tables/{runs,requests,telemetry,gpus,starts}.csv, verdicts.json, the indexes in runs/ (may
-be absent). Out: one `Findings`. An empty cell is None; nothing is computed here.
+In: plan.json, tables/{runs,requests,telemetry,gpus,starts}.csv, verdicts.json, the indexes in runs/ and the
+answers in backends/ (may be absent). Out: one `Findings`. An empty cell is None; nothing is computed here.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from decodelab import backend_probe
+from decodelab.backend_probe import Probe
 
 Row = dict[str, Any]
 Verdict = dict[str, Any]
@@ -65,6 +68,7 @@ class Findings:
     judged: Mapping[str, Any]  # the rest of verdicts.json
     published: Mapping[str, Any] | None
     planned: Mapping[str, Row] = field(default_factory=dict)  # the plan's runs by name
+    probes: list[Probe] = field(default_factory=list)  # what the engines told of their backends
 
     @property
     def experiments(self) -> Mapping[str, Any]:
@@ -187,6 +191,7 @@ def load(plan: Path, tables: Path, verdicts: Path, published: Path | None = None
         judged=judged,
         published=_indexes(published) if published else None,
         planned={run["name"]: run for run in plan_data.get("runs") or []},
+        probes=backend_probe.load(published.parent / backend_probe.FOLDER) if published else [],
     )
 
 

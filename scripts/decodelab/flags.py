@@ -28,7 +28,13 @@ class Era:
     valued_booleans: frozenset[str] = frozenset()
     # False is said by `--no-flag` (BooleanOptionalAction). Without it False is the absent flag.
     negatable: bool = False
+    # The flag or variable by which `attention_backend:` is said; None: the engine has no such thing.
+    backend: str | None = None
 
+
+# Every way to choose an attention backend; a flag outranks the variable.
+BACKEND_VARIABLE = "VLLM_ATTENTION_BACKEND"
+BACKEND = ("--attention-backend", "--attention-config.backend", BACKEND_VARIABLE)
 
 # Their product is how many devices the engine spreads over.
 PARALLEL = ("--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size")
@@ -54,6 +60,7 @@ ERAS: dict[str, Era] = {
         # Absent is not False for these: V0 turns chunked prefill on by itself above 32K of context,
         # and the default of multi-step-stream-outputs changed with 0.6.3.
         valued_booleans=frozenset({"--enable-chunked-prefill", "--multi-step-stream-outputs"}),
+        backend=BACKEND_VARIABLE,
     ),
     # vLLM from 0.8: V1 engine. Booleans are BooleanOptionalAction throughout.
     "vllm-v1": Era(
@@ -80,6 +87,7 @@ ERAS: dict[str, Era] = {
             "--trust-remote-code": False,
         },
         negatable=True,
+        backend="--attention-backend",  # from 0.13; up to 0.14 the variable is heeded too
     ),
     # Any other OpenAI-compatible server: no aliases, no defaults, False is the absent flag.
     "other": Era(),

@@ -114,6 +114,7 @@ def _variant(todo: Check, name: str) -> None:
             "extends",
             "flags",
             "env",
+            "attention_backend",
             "remove",
             "vary",
             "command",
@@ -132,8 +133,27 @@ def _variant(todo: Check, name: str) -> None:
     whole = _lineage(todo, name, entry)
     engine = _engine(todo, name)
     _flag_mapping(todo, (*path, "flags"), entry.get("flags"), engine)
+    _backend(todo, path, entry, engine)
     _vary(todo, path, entry, engine)
     _removed(todo, name, entry, engine, whole)
+
+
+def _backend(todo: Check, path: mistakes.Path, entry: dict[str, Any], engine: str) -> None:
+    """One choice of the attention backend in a variant. The name is the engine's matter: vendors add
+    their own, and `snakemake probe` says which ones an engine lists.
+    """
+    chosen = entry.get("attention_backend")
+    if chosen is None:
+        return
+    path = (*path, "attention_backend")
+    if flags.ERAS[engine].backend is None:
+        hint = "write the engine's own flag or variable"
+        todo.add(path, f"{chosen}, for the engine {engine}", "a variant of a vLLM engine", hint)
+    given = {**(entry.get("env") or {}), **flags.named(entry.get("flags") or {}, engine)}
+    given |= {flags.name(key, engine): None for key in entry.get("vary") or {}}
+    for spelling in flags.BACKEND:
+        if spelling in given:
+            todo.add(path, f"{chosen}, and {spelling} beside it", "the backend once", "keep one")
 
 
 def _engine(todo: Check, name: str) -> str:

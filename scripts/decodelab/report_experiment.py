@@ -14,6 +14,7 @@ from decodelab import (
     markdown,
     numbers,
     report_annex,
+    report_backends,
     report_environment,
     report_ranking,
     report_verdicts,
@@ -48,6 +49,7 @@ class Section:
     source: Md
     setup: list[Bullet]
     files: list[Bullet]
+    backends: list[Table]
     tables: list[Table]
     ranking: list[Bullet]  # of a grid: what may be said of the best
     requests: list[tuple[Md, list[Bullet]]]
@@ -98,6 +100,7 @@ def section(
         source=words.say("setup.source", sources=sources(findings, runs, words)),
         setup=_setup(findings, name, words),
         files=_files(findings, name, words),
+        backends=report_backends.tables(findings, name, words),
         tables=[
             *metric_tables(findings, name, words),
             *report_ranking.tables(findings, name, words),

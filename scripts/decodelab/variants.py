@@ -176,12 +176,31 @@ def fold(
             {flags.name(k, engine): (k, v) for k, v in (layer.get("flags") or {}).items()}
         )
         env.update(layer.get("env") or {})
+        _choose_backend(layer.get("attention_backend"), written, env, engine)
     back = set(written) | set(env)
     return (
         dict(written.values()),
         {k: str(v) for k, v in env.items()},
         [r for r in removed if r not in back],
     )
+
+
+def _choose_backend(
+    name: str | None, written: dict[str, tuple[str, Any]], env: dict[str, str], engine: str
+) -> None:
+    """`attention_backend: NAME` in the engine's own spelling, in place of any other; auto: none."""
+    if name is None:
+        return
+    for spelling in flags.BACKEND:
+        written.pop(spelling, None)
+        env.pop(spelling, None)
+    spelled = flags.ERAS[engine].backend
+    if spelled is None or name == "auto":
+        return
+    if spelled.startswith("-"):
+        written[spelled] = (spelled, name)
+    else:
+        env[spelled] = name
 
 
 def default_fingerprint(command: list[str], engine: str) -> dict[str, list[str]]:

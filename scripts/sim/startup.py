@@ -18,6 +18,8 @@ BACKENDS = {
     "FLASH_ATTN": ("XFormers", "xformers", False),
     "SIM_ATTN": ("SimAttn", "sim-attn", True),  # made up: exists only here
 }
+MULTI_STEP = {"plain": ["flash-attn", "rocm-flash-attn", "flashinfer"], "chunked": ["flash-attn"]}
+NO_FLASH = "Cannot use FlashAttention-2 backend because the vllm_flash_attn package is not found."
 
 # Log line or error -> when (None: always). A start tells them in this order, up to the first error.
 START: dict[str, Optional[Callable[[Any], Any]]] = {
@@ -35,15 +37,14 @@ START: dict[str, Optional[Callable[[Any], Any]]] = {
     f"ValueError: Invalid attention backend '{{asked}}'. Available: {list(BACKENDS)}": (
         lambda c: c.asked not in BACKENDS
     ),
-    "selector.py:224] Cannot use FlashAttention-2 backend because the vllm_flash_attn package is "
-    "not found.": lambda c: c.asked == "FLASH_ATTN",
+    f"selector.py:224] {NO_FLASH}": lambda c: c.asked == "FLASH_ATTN",
     "selector.py:115] Using {backend} backend.": None,
     "ValueError: Multi-Step + Chunked-Prefill not supported for attention backend: {backend_name}. "
-    "Set VLLM_ATTENTION_BACKEND to a value from ['flash-attn'].": (
+    f"Set VLLM_ATTENTION_BACKEND to a value from {MULTI_STEP['chunked']}.": (
         lambda c: c.num_scheduler_steps > 1 and c.chunked
     ),
     "ValueError: Multi-Step not supported for attention backend: {backend_name}. Set "
-    "VLLM_ATTENTION_BACKEND to a value from ['flash-attn', 'rocm-flash-attn', 'flashinfer'].": (
+    f"VLLM_ATTENTION_BACKEND to a value from {MULTI_STEP['plain']}.": (
         lambda c: c.num_scheduler_steps > 1 and not c.multi_step
     ),
     "model_runner.py:1060] Starting to load model {model}...": None,
@@ -54,6 +55,18 @@ START: dict[str, Optional[Callable[[Any], Any]]] = {
 }
 TRACEBACK = "Traceback (most recent call last):\n"
 WRAPPER = "RuntimeError: Engine process failed to start. See stack trace for the root cause."
+
+
+def choose(asked: str) -> "tuple[str, Optional[str]]":
+    """The backend that takes effect when one of BACKENDS is asked for ("": none), and why not that one."""
+    row = BACKENDS[asked or "XFORMERS"]
+    taken = next(name for name, other in BACKENDS.items() if other == row)
+    return taken, NO_FLASH if asked and taken != asked else None
+
+
+def refuses(words: str) -> bool:
+    """Whether an error of the start has these words."""
+    return any(words in text for text in START if text.split()[0].endswith("Error:"))
 
 
 def parse(argv: list) -> argparse.Namespace:

@@ -29,6 +29,7 @@ TRANSPORT = {
 }
 MEASURING = TRANSPORT | {
     "agent_client",
+    "backend_ask",
     "client_zipapp",
     "host_trouble",
     "hostcheck",
@@ -45,6 +46,7 @@ MAY_MEASURE = MEASURING | {
     "status",
     "smoke",
     "fetch_raw",
+    "probe_backends",
 }
 CARGO_FORMATS = {"log_lines", "race", "record", "start_cause", "start_stages"}
 BANNED_NAMES = {"utils", "util", "helpers", "common", "misc"}

@@ -2,8 +2,9 @@
 Asks the hosts, and brings home what lies there; measures nothing for a report.
 
 Reads:  the study's config file, config/hosts.local.yaml, the hosts
-Writes: results/<study>/smoke/ (smoke), results/fetched/ (fetch_raw); the others write nothing
-Steps:  check_hosts before a study, smoke for its first start, status while it runs, stop; fetch_raw
+Writes: results/<study>/smoke/ (smoke), results/<study>/backends/ (probe), results/fetched/ (fetch_raw); the others
+        write nothing
+Steps:  check_hosts and probe before a study, smoke for its first start, status while it runs, stop; fetch_raw
 """
 
 
@@ -13,6 +14,14 @@ rule check_hosts:
         host=STUDY.asked_host,
     shell:
         "{PY:q} scripts/check_hosts.py --config {params.config:q} {params.host:q}"
+
+
+rule probe:
+    params:
+        config=STUDY.config,
+        host=STUDY.asked_host,
+    shell:
+        "{PY:q} scripts/probe_backends.py --config {params.config:q} {params.host:q}"
 
 
 rule smoke:
