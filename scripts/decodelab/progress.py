@@ -75,7 +75,7 @@ class Progress:
         if kind == "run_end":
             return _run_end(event)
         if kind == "screened_out":
-            return _screened_out(event)
+            return screened_out(event)
         if kind == "server_died":
             return f"server died (exit code {event.get('exit_code')})"
         if kind == "launch_end" and event.get("status") not in (None, "done"):
@@ -108,7 +108,8 @@ def _run_end(event: Mapping[str, Any]) -> str:
     return f"  {event.get('status')} in {seconds:.1f} s{shown}"
 
 
-def _screened_out(event: Mapping[str, Any]) -> str:
+def screened_out(event: Mapping[str, Any]) -> str:
+    """In words, of an event or of an entry of a receipt: both figures and what was not made."""
     value, best = float(event.get("value") or 0), float(event.get("best") or 0)
     runs = len(event.get("runs") or [])
     within = float(event.get("within") or 0)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from decodelab import races
+from decodelab import beforehand, races
 from decodelab.store import Attempt, Start, Store
 
 SCHEMA = "decodelab.receipt/1"
@@ -27,7 +27,8 @@ def receipt(launch: Mapping[str, Any], store: Store, root: Path) -> dict[str, An
     missing = [run for run, attempt in runs.items() if attempt is None and run not in gone]
     whole = not missing and (bool(runs) or store.came_up(server, start))
     refusal = None if whole else store.not_possible(server, start)
-    status = "done" if whole else "not_possible" if refusal else "pending"
+    known = None if whole or refusal else beforehand.refusal(launch, store)
+    status = "done" if whole else "not_possible" if refusal or known else "pending"
     starts = {s.start_id: s for s in store.starts(server, start)}
     if refusal is not None:
         starts[refusal.start_id] = refusal
@@ -37,7 +38,8 @@ def receipt(launch: Mapping[str, Any], store: Store, root: Path) -> dict[str, An
         "server": server,
         "start": start,
         "status": status,
-        "cause": refusal.facts.get("cause") if refusal else None,
+        "cause": refusal.facts.get("cause") if refusal else known["cause"] if known else None,
+        **_known_from(refusal, known, store.start_root(server, start), root),
         "missing": missing,
         **({"screened_out": out} if out else {}),
         "starts": {key: _start_entry(s, root) for key, s in starts.items()},
@@ -45,14 +47,31 @@ def receipt(launch: Mapping[str, Any], store: Store, root: Path) -> dict[str, An
     }
 
 
+def _known_from(
+    refusal: Start | None, known: Mapping[str, Any] | None, own: Path, root: Path
+) -> dict[str, Any]:
+    """Where a launch that was not started is known to be impossible from; nothing for a real refusal of
+    its own.
+    """
+    if known is not None:
+        return {"known_from": known["known_from"]}
+    if refusal is None or refusal.path.parent == own:
+        return {}
+    log, cause = refusal.path / "server.log", refusal.facts.get("cause") or {}
+    earlier = {"kind": "start", "start_id": refusal.start_id, "line": cause.get("line")}
+    return {"known_from": {**earlier, "log": _relative(log, root)}}
+
+
 def is_pending(launch: Mapping[str, Any], store: Store, *, retry: bool = False) -> bool:
     """Whether the launch has anything to measure. With `retry`, failures count as not measured."""
     server, start = str(launch["server"]), int(launch["start"])
     if not retry and store.not_possible(server, start) is not None:
         return False
-    if not launch["runs"]:
-        return not store.came_up(server, start)
-    return bool(pending_runs(launch, store, retry=retry))
+    if not launch["runs"] and store.came_up(server, start):
+        return False
+    if launch["runs"] and not pending_runs(launch, store, retry=retry):
+        return False
+    return retry or beforehand.refusal(launch, store) is None
 
 
 def pending_runs(launch: Mapping[str, Any], store: Store, *, retry: bool = False) -> list[str]:
