@@ -19,8 +19,10 @@ import contextlib
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from decodelab import backend_ask, call, forecast, lifetime, orders
 from decodelab.agent_client import AgentClient
@@ -29,7 +31,7 @@ from decodelab.host import Host, HostError, HostLost
 from decodelab.host_trouble import HostTrouble
 from decodelab.mistakes import ConfigError
 from decodelab.naming import launch_label
-from decodelab.progress import Progress
+from decodelab.progress import Progress, screened_out
 from decodelab.receipts import is_pending, pending_runs, receipt
 from decodelab.store import Store, StoreError, write_json
 from decodelab.study import Study, open_study
@@ -88,9 +90,10 @@ def _launch(study: Study, digest: str, target: Path, root: Path, now: call.Call)
         )
     store = Store(root / "results" / "raw")
     retry = study.is_retried(digest, now.retried)
-    if is_pending(launch, store, retry=retry):
-        _measure(study, digest, store, root, now)
+    watched = is_pending(launch, store, retry=retry) and _measure(study, digest, store, root, now)
     made = receipt(launch, store, root)
+    if not watched:
+        _tell(launch, made)
     if made["status"] == "pending":
         raise HostError(
             f"{len(made['missing'])} of {len(launch['runs'])} runs are not measured yet"
@@ -106,8 +109,21 @@ def _launch(study: Study, digest: str, target: Path, root: Path, now: call.Call)
     return 0
 
 
-def _measure(study: Study, digest: str, store: Store, root: Path, now: call.Call) -> None:
-    """Hand over, follow and fetch. Returns when the launch has a final outcome; raises LaunchFailed otherwise."""
+def _tell(launch: Mapping[str, Any], made: Mapping[str, Any]) -> None:
+    """What nobody saw happen: that it was screened out, or not started since its refusal is known."""
+    lines = [screened_out(screen) for screen in made.get("screened_out") or []]
+    known = made.get("known_from")
+    if known:
+        source = known.get("source") or known.get("log")
+        lines.append(f"not started: {made['cause'].get('root_cause')} (known from {source})")
+    for line in lines:
+        print(f"{launch_label(launch)}: {line}", file=sys.stderr, flush=True)
+
+
+def _measure(study: Study, digest: str, store: Store, root: Path, now: call.Call) -> bool:
+    """Hand over, follow and fetch. Returns when the launch has a final outcome, and whether it was
+    watched; raises LaunchFailed for no final outcome.
+    """
     name = study.host_of(digest)
     trouble = HostTrouble(root / study.results / "logs", now.session)
     trouble.check(name)
@@ -120,13 +136,13 @@ def _measure(study: Study, digest: str, store: Store, root: Path, now: call.Call
             trouble.note(name, error)
             raise
         try:
-            _follow(study, digest, store, host, now)
+            return _follow(study, digest, store, host, now)
         except HostLost as lost:
             trouble.note(name, lost)
             raise HostError(f"{lost}\n{GOES_ON}") from lost
 
 
-def _follow(study: Study, digest: str, store: Store, host: Host, now: call.Call) -> None:
+def _follow(study: Study, digest: str, store: Store, host: Host, now: call.Call) -> bool:
     client, owner = AgentClient(host), orders.owner(study)
     queue = orders.queue_from(study, digest, store, now)
     secrets = orders.secrets(study, queue, os.environ)
@@ -146,9 +162,12 @@ def _follow(study: Study, digest: str, store: Store, host: Host, now: call.Call)
     )
     follower = Follower(client, study.launches[digest], store, progress, now.session, owner)
     if follower.settle_earlier(retry=study.is_retried(digest, now.retried)):
-        return
+        return False
     for line in backend_ask.before_start(study, queue, host, study.root):
         progress.say(line)
+    if not is_pending(study.launches[digest], store, retry=study.is_retried(digest, now.retried)):
+        return False  # its engine has just told that it refuses this
+    queue = orders.queue_from(study, digest, store, now)
     made = [orders.order(study, d, host, store, now) for d in queue]
     try:
         with _drain_on_sigterm(follower):
@@ -161,6 +180,7 @@ def _follow(study: Study, digest: str, store: Store, host: Host, now: call.Call)
         progress.say("stopping the server")
         _stop(follower, float(made[0]["limits"]["stop_grace_s"]) + 30)
         raise
+    return True
 
 
 def _stop(follower: Follower, wait_s: float) -> None:

@@ -250,6 +250,8 @@ def _reasons(study: Study, standing: Standing, seen: Seen) -> None:
         print(f"failed, tried again by the next call: {what}: {_one_line(reason)}")
     for digest in standing.stopped:
         print(f"stopped, goes on with the next call: {launch_label(study.launches[digest])}")
+    for digest, figures in standing.screened_out.items():
+        print(f"screened out: {launch_label(study.launches[digest])}: {figures}")
     for digest, reason in standing.not_possible.items():
         print(f"not possible: {launch_label(study.launches[digest])}: {_one_line(reason)}")
     if seen.ended:

@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any, Dict, List
 
-from cargo import printable, secret_files, stopped_sessions, whole
+from cargo import printable, race, secret_files, stopped_sessions, whole
 from cargo.queue_store import DIGEST, Store, StoreError
 
 ORDER_SCHEMA = "decodelab.order/1"
@@ -51,6 +51,7 @@ def check_order(order: Any) -> None:
     _check_devices(order)
     _check_surroundings(order)
     _check_client(order)
+    _check_screens(order)
 
 
 def _is_number(value: Any) -> bool:
@@ -88,6 +89,24 @@ def _check_surroundings(order: Dict[str, Any]) -> None:
         if not isinstance(name, str) or not secret_files.NAME.match(name):
             text = "launch %s: secrets and api_key are names of environment variables, found %r"
             raise StoreError(text % (order["launch"], name))
+
+
+def _check_screens(order: Dict[str, Any]) -> None:
+    screens = order.get("screens") or []
+    for screen in screens if isinstance(screens, list) else [None]:
+        whole = (
+            isinstance(screen, dict)
+            and DIGEST.match(str(screen.get("race")))
+            and screen.get("metric") in race.METRICS
+            and _is_number(screen.get("within"))
+            and all(DIGEST.match(str(run)) for run in [screen.get("run"), *screen.get("then", [])])
+            and all(screen.get(x) is None or _is_number(screen[x]) for x in ("best", "own"))
+        )
+        if not whole:
+            text = (
+                "launch %s: screens needs race, metric, within, run, then, best and own, found %r"
+            )
+            raise StoreError(text % (order["launch"], screen))
 
 
 def _check_client(order: Dict[str, Any]) -> None:

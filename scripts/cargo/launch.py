@@ -11,13 +11,14 @@ import shutil
 import sys
 import time
 import traceback
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set
 
 from cargo import (
     identity,
     machine_look,
     reasons,
     room,
+    screening,
     secret_files,
     server_http,
     start_cause,
@@ -64,6 +65,7 @@ class Known(NamedTuple):
     setups: Setups
     client_floor: ClientFloor
     devices: DeviceGate
+    races: screening.Races
 
 
 class Launch:
@@ -71,6 +73,7 @@ class Launch:
         self.store, self.order = store, order
         self.known, self.setups = known.not_possible, known.setups
         self.client_floor, self.devices = known.client_floor, known.devices
+        self.races = known.races
         self.launch = order["launch"]
         self.folder = store.launch_dir(self.launch)
         self.server_digest = order["server"]["digest"]
@@ -78,6 +81,9 @@ class Launch:
         self.starts: List[str] = []
         self.left: List[int] = []
         self.done: Dict[str, Dict[str, Any]] = {}
+        self.screened_out: List[
+            Dict[str, Any]
+        ] = []  # runs that a cheap one showed not to be worth it
         self.came_up = False
         self.events: Optional[EventLog] = None
         self.mask = Mask(secret_files.all_values(store.root, order["owner"]))
@@ -103,6 +109,8 @@ class Launch:
             print(self.mask.text(traceback.format_exc()), file=sys.stderr, flush=True)
             end = _surprise(error)
         self.devices.proved = end.status == "done"
+        if end.status == "done":
+            self.races.note(self.store, self.order, self.done)
         return self._finish(end)
 
     def _prepare(self) -> EventLog:
@@ -117,6 +125,7 @@ class Launch:
         events.emit(
             "launch_begin", launch=self.launch, runs=len(self.order["runs"]), kept=len(self.done)
         )
+        self._screen(events)
         return events
 
     def _sweep_halves(self) -> None:
@@ -131,7 +140,13 @@ class Launch:
 
     def _finish(self, end: Ended) -> Dict[str, Any]:
         runs = dict(self.done)
+        out = self._left_out()
         for run in self.order["runs"]:
+            if run["digest"] in out:
+                runs.setdefault(
+                    run["digest"],
+                    {"status": "screened_out", "start_id": None, "attempt": None, "reasons": []},
+                )
             not_made = {"status": "not_started", "start_id": None, "attempt": None}
             runs.setdefault(run["digest"], dict(not_made, reasons=[end.reason or "not_started"]))
         if self.events is not None:
@@ -140,7 +155,14 @@ class Launch:
         cause, times = self.mask.deep(end.cause), (self.t_begin, time.time())
         self.store.reserve.write(lambda: os.makedirs(self.folder, exist_ok=True))
         return self.store.write_outcome(
-            self.launch, end.status, end.reason, cause, self.starts, runs, *times
+            self.launch,
+            end.status,
+            end.reason,
+            cause,
+            self.starts,
+            runs,
+            *times,
+            screened_out=self.screened_out,
         )
 
     # ------------------------------------------------------------------ the work
@@ -166,7 +188,23 @@ class Launch:
         return bool(self._pending()) or (not self.order["runs"] and not self.came_up)
 
     def _pending(self) -> List[Dict[str, Any]]:
-        return [run for run in self.order["runs"] if run["digest"] not in self.done]
+        out = self._left_out()
+        return [
+            r for r in self.order["runs"] if r["digest"] not in self.done and r["digest"] not in out
+        ]
+
+    # ------------------------------------------------------------------ the race
+    def _screen(self, events: EventLog) -> None:
+        """After each run: whether the rest is still worth its time. Told once, with both figures."""
+        told = {screen["race"] for screen in self.screened_out}
+        made = screening.decisions(self.store, self.order, self.done, self.races)
+        self.screened_out = screening.left_out(self.order, made, self.done)
+        for screen in self.screened_out:
+            if screen["race"] not in told:
+                events.emit("screened_out", **screen)
+
+    def _left_out(self) -> Set[str]:
+        return {run for screen in self.screened_out for run in screen["runs"]}
 
     def _environment(self) -> LaunchEnv:
         values = secret_files.values(self.store.root, self.order["owner"])
@@ -282,6 +320,8 @@ class Launch:
         total = len(self.order["runs"])
         for run in self._pending():
             self.watch.check()
+            if run["digest"] in self._left_out():
+                continue
             if not server.alive():
                 return self._note_death(server)
             one = RunOnce(self.order, run, server, self.folder, events, self.watch, engine_same)
@@ -293,6 +333,7 @@ class Launch:
                 "attempt": result.attempt,
                 "reasons": result.reasons,
             }
+            self._screen(events)
             if "engine_changed" in result.reasons:
                 text = "the engine's files changed while the server ran"
                 raise Ended("invalid", "engine_changed", reasons.cause("engine_changed", text))

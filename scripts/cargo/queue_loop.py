@@ -19,6 +19,7 @@ from cargo.host_lock import HostLock, LockUnusable, holder
 from cargo.keeper_link import clean_after_dead_agent
 from cargo.launch import NOT_THE_HOST, Known, Launch, NotPossible
 from cargo.queue_store import Store
+from cargo.screening import Races
 from cargo.setup_env import Setups
 from cargo.watch import Signals
 
@@ -31,7 +32,7 @@ HALT_AT_ONCE = ("no_space", "not_writable")  # the next launch would meet the sa
 class QueueLoop:
     def __init__(self, store: Store, signals: Signals) -> None:
         self.store, self.signals = store, signals
-        self.known = Known(NotPossible(), Setups(), ClientFloor(), DeviceGate())
+        self.known = Known(NotPossible(), Setups(), ClientFloor(), DeviceGate(), Races())
         self.lock: Optional[HostLock] = None
         self.lock_trouble: Optional[str] = None
         self.cleaned = False

@@ -17,7 +17,7 @@ import os
 import re
 import shutil
 import time
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 from cargo import procs, secret_files, whole
 from cargo.mask import Mask
@@ -317,8 +317,9 @@ class Store:
         runs: Dict[str, Dict[str, Any]],
         t_begin: float,
         t_end: float,
+        screened_out: Sequence[Dict[str, Any]] = (),
     ) -> Dict[str, Any]:
-        outcome = {
+        outcome: Dict[str, Any] = {
             "schema": OUTCOME_SCHEMA,
             "launch": launch,
             "session": self.session(launch),
@@ -330,6 +331,8 @@ class Store:
             "t_begin": t_begin,
             "t_end": t_end,
         }
+        if screened_out:
+            outcome["screened_out"] = list(screened_out)
         path = os.path.join(self.launch_dir(launch), "outcome.json")
         self.reserve.write(lambda: whole.write_json(path, outcome))
         return outcome

@@ -103,6 +103,9 @@ def unusable(
     or is invalid.
     """
     if not arm.rows:
+        out = [tables.absent.get(name) or {} for name in arm.names]
+        if out and all(item.get("why") == "screened_out" for item in out):
+            return "inconclusive", [reasons.screened_out(arm.variant, out[0])]
         refused = _start(arm, tables, ("not_possible",))
         if refused is not None:
             cause = refused["root_cause"] or refused["cause_class"] or "-"

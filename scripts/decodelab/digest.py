@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from decodelab.vocabulary import DIGEST_RECIPE
@@ -42,8 +42,14 @@ def run(content: dict[str, Any]) -> str:
     return of("run", content)
 
 
-def launch(server_digest: str, start: int, runs: Iterable[str]) -> str:
-    return of("launch", {"server": server_digest, "start": start, "runs": sorted(set(runs))})
+def launch(
+    server_digest: str, start: int, runs: Iterable[str], screens: Sequence[Mapping[str, Any]] = ()
+) -> str:
+    """`screens` change what has to be measured; a launch without any has the digest it always had."""
+    content: dict[str, Any] = {"server": server_digest, "start": start, "runs": sorted(set(runs))}
+    if screens:
+        content["screens"] = [{**s, "then": sorted(s["then"])} for s in screens]
+    return of("launch", content)
 
 
 def plan(document: dict[str, Any]) -> str:

@@ -1,6 +1,8 @@
-"""The heat map of a parameter grid: one cell a combination, hatched where it cannot start.
+"""The heat map of a parameter grid: one cell a combination, hatched where it cannot start, dotted
+where it was screened out.
 
-In: the grid's arms and their rows of runs.csv. Out: a matplotlib figure, one panel a concurrency.
+In: the grid's arms and their rows of runs.csv. Out: a matplotlib figure, one panel a workload and
+concurrency.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from decodelab.report_labels import cell_parameters, setting
 MAP = "cividis"  # even in lightness, readable by colour-blind readers and in grey
 STATES = {"not_possible": ("#d9d9d9", "////", "cannot\nstart"), "pending": ("white", "", "pending")}
 STATES["invalid"] = ("white", "xx", "invalid")
+STATES["screened_out"] = ("#f4ead5", "..", "screened\nout")
+ABREAST = 2  # panels
 
 
 def draw(findings: Findings, experiment: str, metric: str) -> Figure | None:
@@ -31,25 +35,29 @@ def draw(findings: Findings, experiment: str, metric: str) -> Figure | None:
     flags = cell_parameters(findings, [arm.variant for arm in arms])
     down, across = flags[: len(flags) // 2], flags[len(flags) // 2 :]
     rows, columns = _combinations(findings, arms, down), _combinations(findings, arms, across)
-    concurrencies = sorted({arm.concurrency for arm in arms})
+    loads = list(dict.fromkeys((arm.workload, arm.concurrency) for arm in arms))
+    abreast = min(ABREAST, len(loads))
+    high = -(-len(loads) // abreast)
     known = [value for arm in arms for value in _values(findings, arm, metric)]
     scale = Normalize(min(known, default=0.0), max(known, default=1.0))
     with figure_style.style():
         width = max(5.0, 1.25 * len(columns) + 2.6)
         figure, grid = plt.subplots(
-            1,
-            len(concurrencies),
-            figsize=(width * len(concurrencies), 0.62 * len(rows) + 2.4),
+            high,
+            abreast,
+            figsize=(width * abreast, (0.62 * len(rows) + 1.9) * high + 0.5),
             squeeze=False,
             layout="constrained",
         )
-        for axes, concurrency in zip(grid[0], concurrencies, strict=True):
-            chosen = [arm for arm in arms if arm.concurrency == concurrency]
+        for axes in grid.flat[len(loads) :]:
+            axes.set_visible(False)
+        for axes, (load, concurrency) in zip(grid.flat, loads, strict=False):
+            chosen = [a for a in arms if (a.workload, a.concurrency) == (load, concurrency)]
             _panel(axes, findings, chosen, (down, rows), (across, columns), metric, scale)
-            axes.set_title(f"concurrency {concurrency}", loc="left")
+            axes.set_title(f"{load}, concurrency {concurrency}", loc="left")
         if known:
             bar = figure.colorbar(
-                plt.cm.ScalarMappable(scale, MAP), ax=grid[0].tolist(), shrink=0.9, pad=0.02
+                plt.cm.ScalarMappable(scale, MAP), ax=grid.ravel().tolist(), shrink=0.9, pad=0.02
             )
             bar.set_label(f"{metric} ({numbers.unit(metric)})" if numbers.unit(metric) else metric)
         figure_style.title(figure, f"Parameter grid: {experiment}")

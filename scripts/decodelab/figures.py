@@ -15,7 +15,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from decodelab import figure_curve, figure_grid, figure_style, figure_timeline, words
+from decodelab import figure_curve, figure_grid, figure_pareto, figure_style, figure_timeline, words
 from decodelab.findings import Findings, Row
 from decodelab.report_labels import metric_label, statistic
 from decodelab.words import Words
@@ -102,6 +102,11 @@ def _of_experiment(
             _entry("grid", experiment, experiment),
             lambda: figure_grid.draw(findings, experiment, metric),
             texts,
+        )
+        yield (
+            _entry("pareto", experiment, experiment),
+            _drawer(figure_pareto.draw, findings, experiment),
+            {"experiment": experiment},
         )
 
 

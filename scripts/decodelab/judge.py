@@ -10,7 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from decodelab import anomalies, arms, bottleneck, gates, question_kinds, reasons, stream_use
+from decodelab import (
+    anomalies,
+    arms,
+    bottleneck,
+    gates,
+    question_kinds,
+    ranking,
+    reasons,
+    stream_use,
+)
 from decodelab.evidence import Known
 from decodelab.question_kinds import BLANK, Verdict, overall, stop
 from decodelab.tables import Tables
@@ -45,6 +54,7 @@ def judge(plan: Mapping[str, Any], tables: Tables) -> dict[str, Any]:
         "schema": SCHEMA,
         "verdicts": verdicts,
         "experiments": experiments,
+        "ranking": ranking.boards(plan, tables),
         "anomalies": found,
         "gates": [_failures_told(gate, tables) for gate in gates.table(plan, tables)],
         "bottleneck": bottleneck.rank(plan.get("suspects") or [], known),

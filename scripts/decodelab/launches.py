@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from decodelab import digest, naming, targets
+from decodelab import digest, naming, races, targets
 from decodelab.variants import Variant
 from decodelab.workloads import Point
 
@@ -27,6 +27,8 @@ class Wish:
     start: int
     point: Point | None
     sampled: bool = False  # SMI samples beside it: asked for, and the host has a tool
+    has_tool: bool = False  # whether the host has one
+    screened: bool = False  # only if the experiment's cheap run shows it worth the time
 
     @property
     def run(self) -> str | None:
@@ -61,15 +63,19 @@ def wishes(
                 chosen: list[Point | None] = [point for load in loads for point in points[load]]
                 for point in chosen or [None]:
                     yield _wish(config, name, variants[variant], start, point)
+                for load in races.full_loads(experiment, loads):
+                    for point in points[load]:
+                        wish = _wish(config, name, variants[variant], start, point)
+                        yield replace(wish, screened=True)
 
 
 def _wish(
     config: Config, experiment: str, variant: Variant, start: int, point: Point | None
 ) -> Wish:
-    sampled = point is not None and point.telemetry and tool(config, variant) != "none"
-    return Wish(
-        experiment, config["experiments"][experiment].get("when"), variant, start, point, sampled
-    )
+    has_tool = tool(config, variant) != "none"
+    sampled = point is not None and point.telemetry and has_tool
+    when = config["experiments"][experiment].get("when")
+    return Wish(experiment, when, variant, start, point, sampled, has_tool)
 
 
 def tool(config: Config, variant: Variant) -> str:
@@ -133,7 +139,9 @@ def _run(config: Config, wish: Wish, point: Point) -> dict[str, Any]:
     }
 
 
-def launches(config: Config, wanted: list[Wish]) -> list[dict[str, Any]]:
+def launches(
+    config: Config, wanted: list[Wish], points: dict[str, list[Point]]
+) -> list[dict[str, Any]]:
     """Launch entries in queue order (= order of first wish); runs inside in order of wish.
 
     What an experiment behind a `when:` wants beyond the others is a launch of its own, so that
@@ -145,17 +153,25 @@ def launches(config: Config, wanted: list[Wish]) -> list[dict[str, Any]]:
         if wish.when is not None and wish.key in free:
             wish = replace(wish, when=None)
         groups.setdefault((wish.variant.server, wish.start, wish.when), []).append(wish)
-    made = [_launch(config, key, group) for key, group in groups.items()]
+    made = [_launch(config, key, group, points) for key, group in groups.items()]
     return [{**entry, "position": n} for n, entry in enumerate(made, start=1)]
 
 
-def _launch(config: Config, key: tuple[str, int, str | None], group: list[Wish]) -> dict[str, Any]:
+def _launch(
+    config: Config,
+    key: tuple[str, int, str | None],
+    group: list[Wish],
+    points: dict[str, list[Point]],
+) -> dict[str, Any]:
     server, start, when = key
     first = group[0].variant
-    wanted = list(dict.fromkeys(w.run for w in group if w.run))
+    screens = races.screens(config, group, points)
+    last = {run for screen in screens for run in screen["then"]}
+    named = dict.fromkeys(w.run for w in group if w.run)
+    wanted = sorted(named, key=lambda run: run in last)  # what hangs on a race comes after it
     host = config["hosts"].get(first.host, {})
     return {
-        "digest": digest.launch(server, start, wanted),
+        "digest": digest.launch(server, start, wanted, screens),
         "server": server,
         "start": start,
         "host": first.host,
@@ -165,4 +181,5 @@ def _launch(config: Config, key: tuple[str, int, str | None], group: list[Wish])
         "experiments": list(dict.fromkeys(w.experiment for w in group)),
         "when": None if when is None else targets.when(when),
         "runs": wanted,
+        **({"screens": screens} if screens else {}),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cargo import race
 from cargo.start_cause import CLASSES
 from decodelab import (
     launches,
@@ -31,6 +32,8 @@ def check(todo: Check) -> None:
     for name, entry in experiments.items():
         _runs(todo, name, entry)
         _when(todo, name, entry)
+        if entry.get("screen"):
+            _screen(todo, name, entry)
     meaning_questions.check(todo)
     _evidence(todo)
     if todo.whole and not todo.found:
@@ -52,6 +55,29 @@ def _runs(todo: Check, name: str, entry: dict[str, Any]) -> None:
             found,
             "1: a server that already runs is never restarted",
         )
+
+
+def _screen(todo: Check, name: str, entry: dict[str, Any]) -> None:
+    """The race of an experiment: its cheap run is one run, its full runs are others."""
+    path, screen = ("experiments", name, "screen"), entry["screen"]
+    load, loads = screen.get("workload"), todo.names("workloads")
+    if load is not None and todo.known((*path, "workload"), load, loads, "unknown workload"):
+        if not any(load in (given or []) for given in (entry.get("runs") or {}).values()):
+            hint = f"add {load} to the variants of `runs` that take part"
+            todo.add((*path, "workload"), f"no variant runs {load}", "a workload of `runs`", hint)
+        levels = (todo.config["workloads"][load] or {}).get("concurrency")
+        if isinstance(levels, list) and len(levels) > 1:
+            found = f"{load} has {len(levels)} points"
+            todo.add((*path, "workload"), found, "a workload of one concurrency")
+    for n, full in enumerate(screen.get("then") or []):
+        todo.known((*path, "then", n), full, loads, "unknown workload")
+        if full == load:
+            todo.add((*path, "then", n), f"{full} is the cheap run itself", "another workload")
+    if screen.get("metric") is not None:
+        known = questions.metric(screen["metric"])
+        todo.known((*path, "metric"), known, list(race.METRICS), "no metric of a race")
+    if screen.get("within") is not None:
+        todo.text((*path, "within"), screen["within"], targets.share)
 
 
 def _when(todo: Check, name: str, entry: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from decodelab import (
     meaning_servers,
     mistakes,
     questions,
+    races,
     targets,
     variants,
     workloads,
@@ -51,7 +52,7 @@ def check(todo: Check) -> None:
             if identity in seen:
                 todo.add((*path, "id"), f'the id "{identity}" again', "each question's id once")
             seen.append(identity)
-            _question(todo, path, question, entry.get("runs") or {})
+            _question(todo, path, question, races.all_loads(entry))
 
 
 def _paths(name: str, entry: dict[str, Any]) -> list[tuple[Path, dict[str, Any]]]:

@@ -14,7 +14,7 @@ import pwd
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from decodelab import start_orders
+from decodelab import races, start_orders
 from decodelab.call import Call
 from decodelab.host import Host, HostError, resolve
 from decodelab.naming import launch_label
@@ -71,8 +71,8 @@ def order(study: Study, digest: str, host: Host, store: Store, call: Call) -> di
     runs = [r for r in plan["runs"] if r["launch"] == digest]
     retry = study.is_retried(digest, call.retried)
     pending = pending_runs(launch, store, retry=retry)
-    chosen = list({r["run"]: r for r in runs if r["run"] in pending}.values())
-    made = [_run(plan, run) for run in chosen]
+    chosen = {r["run"]: r for r in runs if r["run"] in pending}
+    made = [_run(plan, chosen[run]) for run in launch["runs"] if run in chosen]
     check = start_orders.device_check(plan, launch)
     limits = start_orders.limits(plan, launch)
     limits["life_s"] = (
@@ -94,6 +94,7 @@ def order(study: Study, digest: str, host: Host, store: Store, call: Call) -> di
         "secrets": list(plan["servers"][launch["server"]].get("secrets") or []),
         "api_key": plan["servers"][launch["server"]].get("api_key"),
         "runs": made,
+        "screens": races.for_order(launch, store),
     }
 
 

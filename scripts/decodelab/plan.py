@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from decodelab import flags, launches, naming, questions, variants, workloads
+from decodelab import flags, launches, naming, questions, races, variants, workloads
 from decodelab.variants import Variant
 from decodelab.vocabulary import PLAN_SCHEMA
 from decodelab.workloads import Point
@@ -24,9 +24,10 @@ def expand(config: dict[str, Any], root: Path | None = None) -> dict[str, Any]:
     wanted = list(launches.wishes(config, servers, points, grids))
     runs = launches.runs(config, wanted)
     replay = config.get("replay")
-    queue = [] if replay else launches.launches(config, wanted)
+    queue = [] if replay else launches.launches(config, wanted, points)
     _assign(runs, queue)
     used = {w.variant.name for w in wanted}
+    contests = {} if replay else races.races(config, wanted, points)
     return {
         "schema": PLAN_SCHEMA,
         "study": config["study"],
@@ -55,6 +56,7 @@ def expand(config: dict[str, Any], root: Path | None = None) -> dict[str, Any]:
         "scenarios": {p.content_digest: p.content for p in _distinct(wanted)},
         "points": _points(config, wanted),
         "launches": queue,
+        **({"races": contests} if contests else {}),
         "runs": list(runs.values()),
         "starts": _starts(wanted, queue),
         "experiments": questions.experiments(config, grids, servers, runs),

@@ -74,6 +74,8 @@ class Progress:
             )
         if kind == "run_end":
             return _run_end(event)
+        if kind == "screened_out":
+            return screened_out(event)
         if kind == "server_died":
             return f"server died (exit code {event.get('exit_code')})"
         if kind == "launch_end" and event.get("status") not in (None, "done"):
@@ -104,6 +106,17 @@ def _run_end(event: Mapping[str, Any]) -> str:
     shown = f", decode rate P50 {rate:.1f} tok/s" if isinstance(rate, int | float) else ""
     seconds = float(event.get("seconds") or 0)
     return f"  {event.get('status')} in {seconds:.1f} s{shown}"
+
+
+def screened_out(event: Mapping[str, Any]) -> str:
+    """In words, of an event or of an entry of a receipt: both figures and what was not made."""
+    value, best = float(event.get("value") or 0), float(event.get("best") or 0)
+    runs = len(event.get("runs") or [])
+    within = float(event.get("within") or 0)
+    return (
+        f"screened out: {event.get('metric')} {value:.3g} against {best:.3g}, not within {within:.0%}; "
+        f"{runs} full run{'s' * (runs != 1)} not made"
+    )
 
 
 def _clock(seconds: float) -> str:

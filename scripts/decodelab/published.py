@@ -62,7 +62,7 @@ def publish_runs(
         }
     starts = _publish_starts(plan, receipts, root, folder)
     index = {"schema": SCHEMA, "runs": runs, "starts": starts, "missing": missing}
-    keep = {entry["file"] for entry in runs.values()} | {s["file"] for s in starts}
+    keep = {entry["file"] for entry in (*runs.values(), *starts) if entry["file"]}
     keep |= {entry["cross_check"] for entry in runs.values() if "cross_check" in entry}
     _drop_strangers(folder, ("decode_*.json", "server_*.log"), {*keep, RUNS_INDEX})
     write_json(folder / RUNS_INDEX, index)
@@ -97,9 +97,15 @@ def publish_captures(
 
 
 def _missing(run: Mapping[str, Any], receipt: Mapping[str, Any] | None) -> dict[str, Any]:
-    refused = receipt is not None and receipt["status"] == "not_possible"
-    why = "not_possible" if refused else "pending"
-    return {"name": run["name"], "variant": run["variant"], "why": why}
+    entry = {"name": run["name"], "variant": run["variant"]}
+    for screen in (receipt or {}).get("screened_out") or []:
+        if run["run"] in screen["runs"]:
+            names = ("experiment", "metric", "value", "best", "within")
+            return {**entry, "why": "screened_out", **{name: screen[name] for name in names}}
+    if receipt is None or receipt["status"] != "not_possible":
+        return {**entry, "why": "pending"}
+    known = receipt.get("known_from")
+    return {**entry, "why": "not_possible", **({"known_from": known} if known else {})}
 
 
 def _publish_cross_check(attempt: Path, run: Path) -> dict[str, str]:
@@ -120,6 +126,9 @@ def _publish_starts(
     entries = []
     for variant, launch, number in pairs:
         receipt = receipts.get(launch)
+        known = (receipt or {}).get("known_from") or {}
+        if receipt and known.get("kind") == "constraint":
+            entries.append(_not_started(variant, number, receipt))
         for start_id, known in (receipt or {}).get("starts", {}).items():
             source = root / known["path"]
             facts = json.loads((source / "start.json").read_text(encoding="utf-8"))
@@ -141,6 +150,21 @@ def _publish_starts(
                 }
             )
     return entries
+
+
+def _not_started(variant: str, number: int, receipt: Mapping[str, Any]) -> dict[str, Any]:
+    """A start that was never made, since its outcome was known: no log, no file."""
+    return {
+        "variant": variant,
+        "server": receipt["server"],
+        "start": number,
+        "start_id": None,
+        "file": None,
+        "raw": None,
+        "status": "not_possible",
+        "cause": receipt["cause"],
+        "start_json": None,
+    }
 
 
 def _capture_document(source: Path) -> dict[str, Any]:

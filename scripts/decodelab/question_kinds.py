@@ -73,7 +73,8 @@ def _blocked(verdict: Verdict, plan: Mapping[str, Any], tables: Tables, *sides: 
     stops = [end for _, end in ends]
     refused = [arm.variant for arm, end in ends if end[0] == "not_possible"]
     verdict["refused"] = list(dict.fromkeys(refused)) or None
-    word = "not_possible" if any(end[0] == "not_possible" for end in stops) else "invalid"
+    words = [end[0] for end in stops]
+    word = next(word for word in ("not_possible", "invalid", "inconclusive") if word in words)
     stop(verdict, word, [why for end in stops for why in end[1]])
     return True
 

@@ -68,7 +68,12 @@ def experiments(
             "repeats": entry["repeats"],
             "variants": [cell for given in entry["runs"] for cell in grids.get(given, [given])],
             "workloads": list(
-                dict.fromkeys(load for loads in entry["runs"].values() for load in loads)
+                dict.fromkeys(
+                    [
+                        *(load for loads in entry["runs"].values() for load in loads),
+                        *((entry.get("screen") or {}).get("then") or []),
+                    ]
+                )
             ),
             "runs": list(mine),
             "questions": asks,

@@ -5,6 +5,7 @@ a reason too."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from decodelab import degradation
@@ -23,6 +24,11 @@ TEXTS: dict[str, tuple[str, str]] = {
         "a value is zero or infinite: no relative change",
     ),
     "not_possible": ("{variant} 不能启动：{cause}", "{variant} cannot start: {cause}"),
+    "screened_out": (
+        "{variant} 在筛选中出局，未做完整测量：{metric} 为 {value}，最优为 {best}（要求相差不超过 {within}）",
+        "{variant} was screened out and not measured in full: {metric} {value} against {best}, more than "
+        "{within} apart",
+    ),
     # guards of a question
     "run_invalid": ("运行 {run} 无效：{why}", "run {run} is invalid: {why}"),
     "start_invalid": (
@@ -167,3 +173,10 @@ def run_invalid(run: str, codes: str | None) -> dict[str, str]:
         "zh": zh.format(run=run, why=validity(codes, 0)),
         "en": en.format(run=run, why=validity(codes, 1)),
     }
+
+
+def screened_out(variant: str, told: Mapping[str, Any]) -> dict[str, str]:
+    """`told`: metric, value, best and within of a race that the variant is out of."""
+    figures = {name: f"{told[name]:.3g}" for name in ("value", "best")}
+    within = f"{told['within']:.0%}"
+    return reason("screened_out", variant=variant, metric=told["metric"], within=within, **figures)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from decodelab import beforehand, races
 from decodelab.store import Attempt, Start, Store
 
 SCHEMA = "decodelab.receipt/1"
@@ -21,10 +22,13 @@ def receipt(launch: Mapping[str, Any], store: Store, root: Path) -> dict[str, An
     """The launch's receipt as of now. Paths in it are relative to `root`, the checkout."""
     server, start = str(launch["server"]), int(launch["start"])
     runs = {run: store.select(server, start, run) for run in launch["runs"]}
-    missing = [run for run, attempt in runs.items() if attempt is None]
+    out = races.left_out(launch, store)
+    gone = {run for screen in out for run in screen["runs"]}
+    missing = [run for run, attempt in runs.items() if attempt is None and run not in gone]
     whole = not missing and (bool(runs) or store.came_up(server, start))
     refusal = None if whole else store.not_possible(server, start)
-    status = "done" if whole else "not_possible" if refusal else "pending"
+    known = None if whole or refusal else beforehand.refusal(launch, store)
+    status = "done" if whole else "not_possible" if refusal or known else "pending"
     starts = {s.start_id: s for s in store.starts(server, start)}
     if refusal is not None:
         starts[refusal.start_id] = refusal
@@ -34,11 +38,28 @@ def receipt(launch: Mapping[str, Any], store: Store, root: Path) -> dict[str, An
         "server": server,
         "start": start,
         "status": status,
-        "cause": refusal.facts.get("cause") if refusal else None,
+        "cause": refusal.facts.get("cause") if refusal else known["cause"] if known else None,
+        **_known_from(refusal, known, store.start_root(server, start), root),
         "missing": missing,
+        **({"screened_out": out} if out else {}),
         "starts": {key: _start_entry(s, root) for key, s in starts.items()},
         "runs": {run: _run_entry(a, root) for run, a in runs.items() if a is not None},
     }
+
+
+def _known_from(
+    refusal: Start | None, known: Mapping[str, Any] | None, own: Path, root: Path
+) -> dict[str, Any]:
+    """Where a launch that was not started is known to be impossible from; nothing for a real refusal of
+    its own.
+    """
+    if known is not None:
+        return {"known_from": known["known_from"]}
+    if refusal is None or refusal.path.parent == own:
+        return {}
+    log, cause = refusal.path / "server.log", refusal.facts.get("cause") or {}
+    earlier = {"kind": "start", "start_id": refusal.start_id, "line": cause.get("line")}
+    return {"known_from": {**earlier, "log": _relative(log, root)}}
 
 
 def is_pending(launch: Mapping[str, Any], store: Store, *, retry: bool = False) -> bool:
@@ -46,16 +67,23 @@ def is_pending(launch: Mapping[str, Any], store: Store, *, retry: bool = False) 
     server, start = str(launch["server"]), int(launch["start"])
     if not retry and store.not_possible(server, start) is not None:
         return False
-    if not launch["runs"]:
-        return not store.came_up(server, start)
-    return bool(pending_runs(launch, store, retry=retry))
+    if not launch["runs"] and store.came_up(server, start):
+        return False
+    if launch["runs"] and not pending_runs(launch, store, retry=retry):
+        return False
+    return retry or beforehand.refusal(launch, store) is None
 
 
 def pending_runs(launch: Mapping[str, Any], store: Store, *, retry: bool = False) -> list[str]:
-    """The run digests without a whole result (with `retry`: without a good one), in plan order."""
+    """The run digests without a whole result (with `retry`: without a good one), in plan order; a run
+    that its launch is out of the race for is not wanted.
+    """
     server, start = str(launch["server"]), int(launch["start"])
     pending = []
+    gone = {run for screen in races.left_out(launch, store) for run in screen["runs"]}
     for run in launch["runs"]:
+        if run in gone:
+            continue
         attempt = store.select(server, start, run)
         if attempt is None or (retry and attempt.status != "done"):
             pending.append(run)

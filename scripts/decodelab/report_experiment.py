@@ -16,6 +16,7 @@ from decodelab import (
     report_annex,
     report_backends,
     report_environment,
+    report_ranking,
     report_stream,
     report_verdicts,
     report_workload,
@@ -51,6 +52,7 @@ class Section:
     files: list[Bullet]
     backends: list[Table]
     tables: list[Table]
+    ranking: list[Bullet]  # of a grid: what may be said of the best
     requests: list[tuple[Md, list[Bullet]]]
     figures: list[Figure]
     verdicts: list[Bullet]
@@ -101,7 +103,11 @@ def section(
         setup=_setup(findings, name, words),
         files=_files(findings, name, words),
         backends=report_backends.tables(findings, name, words),
-        tables=metric_tables(findings, name, words),
+        tables=[
+            *metric_tables(findings, name, words),
+            *report_ranking.tables(findings, name, words),
+        ],
+        ranking=report_ranking.bullets(findings, name, words),
         requests=_requests(findings, name, words),
         figures=_figures(figures, name, folder, words),
         verdicts=[] if many else report_verdicts.verdict_bullets(findings, verdicts, words),

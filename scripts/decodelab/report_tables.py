@@ -1,7 +1,7 @@
 """The tables of a report: which rows and columns an experiment's runs are shown in.
 
 In: `Findings` and the catalogue. Out: `Table`s of finished text: one run as metric | value, several
-arms side by side, a curve over concurrency, a ranked grid. A value that is not known is a dash, and
+arms side by side, a curve over concurrency. A grid is in `report_ranking`. A value that is not known is a dash, and
 a note says why.
 """
 
@@ -15,12 +15,8 @@ from decodelab.findings import Arm, Findings, Row, values
 from decodelab.markdown import Md
 from decodelab.report_labels import (
     capture_tool,
-    cell_parameters,
     load_of,
     metric_label,
-    parameter_name,
-    setting,
-    statistic,
     variant_label,
 )
 from decodelab.words import Words
@@ -62,7 +58,6 @@ _CURVE = (
 )
 _TO_LAST_DELTA = ("decode_tps", "decode_rate")  # rates that want the time of the last delta
 _SAMPLED = ("util_pct", "mem_used_mib", "power_w", "smi_records", "smi_samples")
-_CELL = ("decode_tps_p10", "e2e_tps_p10", "ttft_s_p90", "output_tps_total")
 
 
 @dataclass
@@ -79,10 +74,6 @@ def metric_tables(findings: Findings, experiment: str, words: Words) -> list[Tab
     arms = findings.arms(experiment)
     if not any(findings.rows(arm) for arm in arms):
         return []  # the list of files says why
-    grids: dict[str, list[Arm]] = {}
-    for arm in arms:
-        if findings.is_cell(arm.variant):
-            grids.setdefault(findings.variant(arm.variant)["grid"], []).append(arm)
     plain = [arm for arm in arms if not findings.is_cell(arm.variant)]
     writer = _Writer(findings, experiment, words)
     tables = []
@@ -91,10 +82,6 @@ def metric_tables(findings: Findings, experiment: str, words: Words) -> list[Tab
         tables += writer.telemetry(plain)
     elif plain:
         tables.append(writer.side_by_side(plain))
-    for grid, cells in grids.items():
-        tables.append(writer.grid(cells))
-        if len(grids) > 1:
-            tables[-1].title = words.say("table.grid", grid=grid)
     return tables
 
 
@@ -211,62 +198,6 @@ class _Writer:
         return [table]
 
     # the grid -------------------------------------------------------------------------------------
-
-    def grid(self, arms: Sequence[Arm]) -> Table:
-        metric, lower = self._ranking()
-        parameters = cell_parameters(self.findings, [arm.variant for arm in arms])
-        several = len({arm.concurrency for arm in arms}) > 1
-        columns = [metric, *(name for name in _CELL if name != metric)]
-        head = [self.words.say("table.rank")] + [parameter_name(flag) for flag in parameters]
-        head += [self.words.say("table.concurrency")] if several else []
-        head += [self._label("column", name, arms, with_unit=True) for name in columns]
-        head += [self.words.say("table.state")]
-        rows = []
-        for rank, arm in self._ranked(arms, metric, lower):
-            cell = self.findings.variant(arm.variant).get("cell") or {}
-            row = [str(rank) if rank else numbers.DASH] + [
-                setting(cell.get(flag)) for flag in parameters
-            ]
-            row += [load_of(self.findings, arm, self.words)] if several else []
-            row += [self._show(name, arm, bare=True) for name in columns]
-            rows.append([*row, self._state(arm)])
-        table = self._finish(head, ["right"] * (len(head) - 1) + ["left"], rows)
-        table.notes.insert(
-            0, self.words.say("note.ranked", metric=metric_label(self.words, metric))
-        )
-        return table
-
-    def _ranking(self) -> tuple[str, bool]:
-        questions = self.findings.experiments[self.experiment].get("questions") or []
-        question = questions[0] if questions else {}
-        some_row: Row = next(iter(self.findings.runs.values()), {})
-        return statistic(question.get("metric") or "decode_rate", some_row), question.get(
-            "direction"
-        ) == "lower"
-
-    def _ranked(
-        self, arms: Sequence[Arm], metric: str, lower: bool
-    ) -> list[tuple[int | None, Arm]]:
-        """Best first within one concurrency; an arm of several starts stands where its worst start
-        stands.
-        """
-        ranked: list[tuple[int | None, Arm]] = []
-        for concurrency in sorted({arm.concurrency for arm in arms}):
-            group = [arm for arm in arms if arm.concurrency == concurrency]
-            known = [(values(self._usable(arm), metric), arm) for arm in group]
-            scored = [((max if lower else min)(found), arm) for found, arm in known if found]
-            scored.sort(key=lambda pair: pair[0], reverse=not lower)
-            ranked += [(rank, arm) for rank, (_, arm) in enumerate(scored, start=1)]
-            ranked += [(None, arm) for found, arm in known if not found]
-        return ranked
-
-    def _state(self, arm: Arm) -> Md:
-        rows = self.findings.rows(arm)
-        if not rows:
-            return self.words.say(f"state.{self._why_absent(arm)}")
-        worst = {row.get("validity") for row in rows}
-        state = next((level for level in ("invalid", "suspect") if level in worst), "valid")
-        return self.words.say(f"state.{state}")
 
     # cells ----------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ class Standing:
     host: str
     done: list[str] = field(default_factory=list)
     not_possible: dict[str, str] = field(default_factory=dict)
+    screened_out: dict[str, str] = field(default_factory=dict)  # of those done, in words
     failed: dict[str, str] = field(default_factory=dict)
     stopped: list[str] = field(default_factory=list)
     remaining: list[str] = field(default_factory=list)
@@ -83,6 +84,9 @@ def _sort_in(
     made = receipt(launch, store, study.root)
     if made["status"] == "done":
         standing.done.append(digest)
+        for screen in made.get("screened_out") or []:
+            values = f"{screen['value']:.3g} against {screen['best']:.3g}"
+            standing.screened_out[digest] = f"{screen['metric']} {values}"
     elif made["status"] == "not_possible":
         cause = made["cause"] or {}
         standing.not_possible[digest] = str(cause.get("root_cause") or cause.get("class"))

@@ -140,6 +140,10 @@ class Store:
         """Whether the server was ready under this start number at least once."""
         return any(s.ready for s in self.starts(server, start))
 
+    def ever_ready(self, server: str) -> bool:
+        """Whether the server was ready under any start number."""
+        return any(self.came_up(server, number) for number in self._start_numbers(server))
+
     def _start_numbers(self, server: str) -> list[int]:
         names = [folder.name.removeprefix("start") for folder in _folders(self.root / server)]
         return sorted(int(name) for name in names if name.isdigit())

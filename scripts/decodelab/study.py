@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from decodelab import aside, call, digest
+from decodelab import aside, beforehand, call, digest, races
 from decodelab import config as config_file
 from decodelab import plan as planning
 from decodelab.call import Call
@@ -61,7 +61,12 @@ class Study:
     @cached_property
     def launches(self) -> dict[str, Mapping[str, Any]]:
         """Launch digest to launch, in queue order."""
-        return {launch["digest"]: launch for launch in self.plan["launches"]}
+        made = {}
+        for launch in self.plan["launches"]:
+            raced = races.with_members(launch, self.plan)
+            whole = beforehand.with_ingredients(raced, self.plan, self.root / self.results)
+            made[launch["digest"]] = whole
+        return made
 
     @property
     def hosts(self) -> list[str]:

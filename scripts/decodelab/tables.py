@@ -6,7 +6,8 @@ whole-number columns are int."""
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +31,24 @@ class Tables:
     runs: dict[str, Row]  # by run name
     requests: dict[str, list[Row]]  # by run name
     starts: list[Row]
+    absent: dict[str, Row] = field(default_factory=dict)  # planned runs without a row, by name: why
 
 
 def load(folder: Path) -> Tables:
+    """The tables of `folder`, and from the index of published runs beside it why a run is not there."""
     runs = {row["run"]: row for row in read(folder / "runs.csv", "runs")}
     requests: dict[str, list[Row]] = {}
     for row in read(folder / "requests.csv", "requests"):
         requests.setdefault(row["run"], []).append(row)
-    return Tables(runs, requests, read(folder / "starts.csv", "starts"))
+    return Tables(runs, requests, read(folder / "starts.csv", "starts"), _absent(folder))
+
+
+def _absent(folder: Path) -> dict[str, Row]:
+    try:
+        text = (folder.parent / "runs" / "decode_runs.json").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    return {entry["name"]: entry for entry in json.loads(text).get("missing") or []}
 
 
 def read(path: Path, table: str) -> list[Row]:

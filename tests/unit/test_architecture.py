@@ -48,7 +48,7 @@ MAY_MEASURE = MEASURING | {
     "fetch_raw",
     "probe_backends",
 }
-CARGO_FORMATS = {"log_lines", "record", "start_cause", "start_stages"}
+CARGO_FORMATS = {"log_lines", "race", "record", "start_cause", "start_stages"}
 BANNED_NAMES = {"utils", "util", "helpers", "common", "misc"}
 
 

@@ -489,6 +489,7 @@ def test_command_line_writes_strict_json(tmp_path: Path) -> None:
         "verdicts",
         "experiments",
         "anomalies",
+        "ranking",
         "gates",
         "bottleneck",
         "next",
