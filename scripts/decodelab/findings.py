@@ -23,7 +23,7 @@ VERDICTS_SCHEMA = "decodelab.verdicts/1"
 _ARM = ("variant", "workload", "scenario", "concurrency", "requests", "max_tokens")
 _TEXT = """
 run variant workload scenario start_id source outcome error decode_end validity reasons uuid server
-status cause_class root_cause hint_en hint_zh backend degraded version log
+status cause_class root_cause launch hint_en hint_zh backend degraded version log
 arrivals cache prompt_sized_by http client_digest stamp_source cross_http cross_problem
 cross_validity cross_reasons prompt_problem
 scope name in_use in_use_by gpus_in_use_by smi_validity smi_reasons

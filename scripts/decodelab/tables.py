@@ -6,6 +6,7 @@ whole-number columns are int."""
 from __future__ import annotations
 
 import csv
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from decodelab.columns import COLUMNS
 TEXT = frozenset({
     "run", "variant", "workload", "scenario", "start_id", "source", "validity", "reasons",
     "outcome", "error", "decode_end", "uuid", "server", "status", "cause_class", "root_cause",
-    "hint_en", "hint_zh", "backend", "ignored", "effective", "identity", "degraded", "version", "setup", "log",
+    "launch", "hint_en", "hint_zh", "backend", "ignored", "effective", "identity", "degraded", "version", "setup", "log",
     "arrivals", "cache", "prompt_sized_by", "http", "client_digest", "stamp_source", "cross_http",
     "cross_problem", "cross_validity", "cross_reasons", "prompt_problem",
     "scope", "name", "in_use", "in_use_by", "gpus_in_use_by", "smi_validity", "smi_reasons",
@@ -30,6 +31,16 @@ class Tables:
     runs: dict[str, Row]  # by run name
     requests: dict[str, list[Row]]  # by run name
     starts: list[Row]
+
+    def only(self, runs: Collection[str], launches: Collection[str]) -> Tables:
+        """The rows of these runs, and of the starts of these launches (of a replay, which has no
+        launches: all starts).
+        """
+        return Tables(
+            {name: row for name, row in self.runs.items() if name in runs},
+            {name: rows for name, rows in self.requests.items() if name in runs},
+            [s for s in self.starts if s.get("launch") in launches or not s.get("launch")],
+        )
 
 
 def load(folder: Path) -> Tables:
