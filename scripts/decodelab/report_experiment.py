@@ -15,6 +15,7 @@ from decodelab import (
     numbers,
     report_annex,
     report_environment,
+    report_path,
     report_verdicts,
     report_workload,
 )
@@ -103,7 +104,8 @@ def section(
         verdict_table=(report_verdicts.verdict_table(findings, verdicts, words) if many else None),
         anomalies=sentences.anomalies(findings, runs, words, MAX_ANOMALIES),
         failed=report_annex.failed_starts(findings, words, findings.variants_of(name)),
-        explanation=sentences.explanation(findings, name, words),
+        explanation=report_path.explanation(findings, name, words)
+        or sentences.explanation(findings, name, words),
     )
 
 
