@@ -49,7 +49,9 @@ def build(plan: Mapping[str, Any], folder: Path, root: Path) -> dict[str, list[s
     """All rows of all tables."""
     index = records.load_index(folder)
     source = plan.get("source")
-    starts = [stats.start_row(entry, _log(folder, entry, root), source) for entry in index["starts"]]
+    starts = [
+        stats.start_row(entry, _log(folder, entry, root), source) for entry in index["starts"]
+    ]
     facts = {entry.get("start_id"): entry.get("start_json") for entry in index["starts"]}
     tables: dict[str, list[stats.Row]] = {name: [] for name in COLUMNS}
     for run in records.load_runs(plan, folder, index):

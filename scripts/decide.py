@@ -27,7 +27,10 @@ def main(argv: list[str] | None = None) -> int:
     folder = decision_files.Folder(plan, Path.cwd(), results.as_posix(), args.plan.stem)
     choice = folder.choices()[args.experiment]
     if choice.state != decisions.CHOSEN:
-        print(f"{args.experiment} is {choice.state}: it waits for {choice.when['text']}", file=sys.stderr)
+        print(
+            f"{args.experiment} is {choice.state}: it waits for {choice.when['text']}",
+            file=sys.stderr,
+        )
         return 1
     receipts = folder.receipts(args.experiment)
     if receipts is None:

@@ -75,7 +75,9 @@ def _causes(
     experiment: Mapping[str, Any], points: Sequence[Mapping[str, Any]], tables: Tables
 ) -> list[str]:
     """Classes of the refused starts of the arms that the deciding points are about."""
-    arms = {verdict.get(side) for verdict in points for side in ("baseline", "candidate", "variant")}
+    arms = {
+        verdict.get(side) for verdict in points for side in ("baseline", "candidate", "variant")
+    }
     if not points:
         arms = set(experiment.get("variants") or [])
     refused = [s for s in tables.starts if s["status"] == "not_possible" and s["variant"] in arms]

@@ -37,9 +37,7 @@ def line(name: str, choice: Choice) -> str:
 def lines(plan: Plan, made: Mapping[str, Choice]) -> list[str]:
     """One for each experiment behind a `when:`, with what its branch costs if it is measured whole."""
     return [
-        f"{line(name, choice)}: {cost(plan, name)}"
-        for name, choice in made.items()
-        if choice.when
+        f"{line(name, choice)}: {cost(plan, name)}" for name, choice in made.items() if choice.when
     ]
 
 

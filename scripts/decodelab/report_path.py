@@ -26,9 +26,8 @@ def taken(findings: Findings, words: Words) -> list[Bullet]:
     bullets = []
     for name in (n for n in findings.experiments if n in above):
         mine = [n for n, choice in path.items() if choice["when"]["experiment"] == name]
-        bullets.append(
-            Bullet(_decider(findings, name, words), [branch(findings, n, words) for n in mine])
-        )
+        under = [*_spoilt(findings, name, words), *(branch(findings, n, words) for n in mine)]
+        bullets.append(Bullet(_decider(findings, name, words), under))
     return bullets
 
 
@@ -36,10 +35,34 @@ def _decider(findings: Findings, name: str, words: Words) -> Md:
     title = sentences.title(findings, name, words)
     speaker = sentences.deciding(findings, name)
     word = _word(findings, name, words)
-    if speaker is None:
+    figures = report_verdicts.evidence(speaker, words) if speaker else ""
+    causes = _decided(findings, name).get("causes")
+    if speaker and speaker["verdict"] == "not_possible" and causes:
+        figures = words.say("path.causes", causes=", ".join(causes))
+    if not figures:
         return words.say("path.decider", title=title, word=word)
-    figures = report_verdicts.evidence(speaker, words)
     return words.say("path.decider_figures", title=title, word=word, figures=figures)
+
+
+def _decided(findings: Findings, name: str) -> Mapping[str, Any]:
+    decided: Mapping[str, Any] = (findings.judged.get("decisions") or {}).get(name) or {}
+    return decided
+
+
+def _spoilt(findings: Findings, name: str, words: Words) -> list[Md]:
+    """Why an experiment decides nothing: its invalid points and their reasons."""
+    decided = _decided(findings, name)
+    if not decided or decided.get("decision") is not None or decided.get("unmeasured"):
+        return []
+    wanted = decided.get("invalid_points") or []
+    mine = [v for v in findings.verdicts_of(name) if v["id"] in wanted]
+    semicolon = words.say("sentence.semicolon")
+    told = [(v["id"], report_verdicts.reasons(v, words)) for v in mine]
+    return [
+        words.say("path.spoilt", point=point, reasons=markdown.joined(why, semicolon))
+        for point, why in told
+        if why
+    ]
 
 
 def _word(findings: Findings, name: str, words: Words) -> Md:
@@ -67,9 +90,9 @@ def why(findings: Findings, choice: Choice, words: Words) -> Md:
     above, code = choice["when"]["experiment"], choice["why"]
     if code == "not_met" and choice["verdict"] is None:
         code = "started"
-    if code == "invalid" and findings.plan.get("kind") == "replay":
-        code = "invalid_replay"
-    decided = (findings.judged.get("decisions") or {}).get(above) or {}
+    if code == "invalid" and choice["verdict"] != "invalid":
+        code = "mixed"
+    decided = _decided(findings, above)
     points = decided.get("invalid_points") or []
     return words.say(
         f"path.why.{code}",
@@ -103,10 +126,10 @@ def recommended(findings: Findings, words: Words) -> Md | None:
             above = choice["when"]["experiment"]
             return words.say(f"path.next.{key}", above=above, reason=reason)
     for step in findings.judged.get("next") or []:
-        text, reason = words.pick(step), words.pick(step.get("reason"))
-        if text and reason:
-            said = markdown.prose(text), markdown.prose(reason)
-            return words.say("path.next.step", text=said[0], reason=said[1])
+        title, because = words.pick(step), words.pick(step.get("reason"))
+        if title and because:
+            said = {"text": markdown.prose(title), "reason": markdown.prose(because)}
+            return words.say("path.next.step", **said)
     return _last(findings, path, words)
 
 

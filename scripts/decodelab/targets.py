@@ -66,7 +66,9 @@ def _when_parts(given: Mapping[str, Any]) -> dict[str, Any]:
     if not verdicts or any(verdict not in DECIDING for verdict in verdicts):
         raise ValueError("verdicts: " + WHEN_VERDICTS)
     if classes and verdicts != ["not_possible"]:
-        raise ValueError("start_class beside verdict not_possible only: nothing else failed to start")
+        raise ValueError(
+            "start_class beside verdict not_possible only: nothing else failed to start"
+        )
     experiment = str(given.get("experiment"))
     text = f"{experiment} is {' or '.join(verdicts)}"
     return {
