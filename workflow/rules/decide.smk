@@ -15,5 +15,7 @@ checkpoint decide:
         STUDY.decision_folder.file("{experiment}"),
     wildcard_constraints:
         experiment=STUDY.deciders_pattern,
+    # Before any launch: the sooner it is known, the sooner the branch is in the host's queue.
+    priority: len(STUDY.launches) + 1
     shell:
         "{PY:q} scripts/decide.py --plan {input.plan:q} --experiment {wildcards.experiment:q}"
