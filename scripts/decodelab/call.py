@@ -20,7 +20,8 @@ VARIABLE = "DECODELAB_CALL"
 @dataclass(frozen=True)
 class Call:
     """`control`: the keys of --config. `queue`: digests of the launches that the targets need.
-    `code` is the digest of the reading code that the call began with. `session` tells a failure of this call from one of an earlier call, which is tried again.
+    `session` tells a failure of this call from one of an earlier call, which is tried again.
+    `code` is the digest of the reading code that the call began with.
     """
 
     control: Mapping[str, Any] = field(default_factory=dict)

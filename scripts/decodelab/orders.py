@@ -52,7 +52,8 @@ def position(study: Study, digest: str) -> tuple[int, int]:
 def queue_from(study: Study, digest: str, store: Store, call: Call) -> list[str]:
     """This launch, then all later ones of the call on the same host that have something to measure.
 
-    What waits for a verdict that is not there, or that is another, is never queued. Earlier ones are left out: they were handed over by their own job, and one that failed is not tried twice in a call.
+    What waits for a verdict that is not there, or that is another, is never queued. Earlier ones are
+    left out: they were handed over by their own job, and one that failed is not tried twice in a call.
     """
     host = study.host_of(digest)
     digests = list(study.launches)

@@ -31,11 +31,11 @@ def lines(findings: Findings, words: Words) -> list[Md]:
     for experiment in findings.experiments:
         ranked += _experiment(findings, experiment, words)
     ranked += [(ANOMALY, item.text) for item in anomalies(findings, None, words, shown=1)]
-    for state in ("not_chosen", "undecided"):
-        held_back = [name for name in findings.experiments if findings.held_back(name) == state]
+    for why in ("not_chosen", "undecided"):
+        held_back = [name for name in findings.experiments if findings.held_back(name) == why]
         if held_back:
             told = names(held_back, words)
-            ranked.append((HEAD, words.say(f"summary.{state}", experiments=told)))
+            ranked.append((HEAD, words.say(f"summary.{why}", experiments=told)))
     unjudged = [
         name
         for name in findings.experiments

@@ -14,9 +14,9 @@ from typing import Any
 from decodelab.columns import COLUMNS
 
 TEXT = frozenset({
-    "run", "variant", "workload", "scenario", "start_id", "source", "validity", "reasons",
+    "run", "variant", "workload", "scenario", "launch", "start_id", "source", "validity", "reasons",
     "outcome", "error", "decode_end", "uuid", "server", "status", "cause_class", "root_cause",
-    "launch", "hint_en", "hint_zh", "backend", "ignored", "effective", "identity", "degraded", "version", "setup", "log",
+    "hint_en", "hint_zh", "backend", "ignored", "effective", "identity", "degraded", "version", "setup", "log",
     "arrivals", "cache", "prompt_sized_by", "http", "client_digest", "stamp_source", "cross_http",
     "cross_problem", "cross_validity", "cross_reasons", "prompt_problem",
     "scope", "name", "in_use", "in_use_by", "gpus_in_use_by", "smi_validity", "smi_reasons",

@@ -44,7 +44,9 @@ def report(lab: Lab) -> str:
 
 def servers(lab: Lab) -> set[str]:
     """The variants of which a receipt is there."""
-    plan = lab.json(str(next((lab.root / "results/small/plan").glob("*.json")).relative_to(lab.root)))
+    plan = lab.json(
+        str(next((lab.root / "results/small/plan").glob("*.json")).relative_to(lab.root))
+    )
     made = {file.stem for file in (lab.root / "results/small/launches").glob("*.json")}
     return {x["variant"] for x in plan["launches"] if x["digest"] in made}
 
@@ -69,7 +71,10 @@ def test_each_branch_by_its_verdict_and_what_was_measured_is_kept(lab: Lab) -> N
     assert servers(lab) == {"parser", "c", "e"} and lab.count() == Count(4, 4), call.text
     text = report(lab)
     assert "1. **A: refuted**" in text and "2. **C: supported**" in text
-    assert "B: not chosen, since `A` is refuted" in text and "E: chosen, since `C` is supported" in text
+    assert (
+        "B: not chosen, since `A` is refuted" in text
+        and "E: chosen, since `C` is supported" in text
+    )
     again = lab.run("report")
     assert "Nothing to be done" in again.text, again.text
 
@@ -108,7 +113,9 @@ def test_invalid_decides_nothing_until_it_is_valid(lab: Lab) -> None:
     status = lab.run("status")
     assert "1 launches (+ 4 kept back)" in status.text, status.text
 
-    plan = lab.json(str(next((lab.root / "results/small/plan").glob("*.json")).relative_to(lab.root)))
+    plan = lab.json(
+        str(next((lab.root / "results/small/plan").glob("*.json")).relative_to(lab.root))
+    )
     (digest,) = [x["digest"] for x in plan["launches"] if x["variant"] == "b"]
     forced = lab.run(f"results/small/launches/{digest}.json")
     assert forced.exit_code != 0 and "not to be measured" in forced.text

@@ -207,7 +207,9 @@ def test_nothing_undecided_or_unchosen_is_ever_ordered(
         place, of = orders.position(study, digest)
         assert 1 <= place <= of == len(allowed)
     first = next(d for d in study.launches if d in allowed)
-    assert orders.queue_from(study, first, store, now) == [d for d in study.launches if d in allowed]
+    assert orders.queue_from(study, first, store, now) == [
+        d for d in study.launches if d in allowed
+    ]
 
 
 def test_a_decision_is_not_read_once_its_receipts_are_others(tmp_path: Path) -> None:
@@ -292,8 +294,8 @@ def test_the_cause_is_that_of_the_arms_asked_about(tmp_path: Path) -> None:
     tables = study.tables(tmp_path)
     for variant, cause in (("cand", BACKEND), ("late", "bad_argument")):
         tables.starts.append(
-                {"variant": variant, "status": "not_possible", "cause_class": cause, "start_id": "x"}
-            )
+            {"variant": variant, "status": "not_possible", "cause_class": cause, "start_id": "x"}
+        )
     experiment = study.plan["experiments"]["A"]
     verdicts, found, _ = judge.alone("A", study.plan, tables)
     assert decided.of(experiment, verdicts, found, tables)["causes"] == [BACKEND]

@@ -38,7 +38,11 @@ def study(whens: dict[str, Any], parser: str = "refuted", **more: Any) -> Findin
         plan["experiments"][name]["when"] = targets.when(when)
     judged = dict(found.judged)
     known = {
-        name: {"verdict": entry["verdict"], "decision": entry["verdict"], "causes": ["bad_argument"]}
+        name: {
+            "verdict": entry["verdict"],
+            "decision": entry["verdict"],
+            "causes": ["bad_argument"],
+        }
         for name, entry in judged["experiments"].items()
     }
     known["parser"] |= {"verdict": parser, **more}
@@ -94,7 +98,9 @@ def test_the_whole_report_of_a_branching_study(language: str) -> None:
     text = report.write(found, [], "figures", catalogue)
     assert str(catalogue.say("label.taken")) in text
     assert str(catalogue.say("summary.not_chosen", experiments="`D`, `late`"))[:12] in text
-    assert text.count(str(report_path.branch(found, "D", catalogue))) == 2, "in its section and here"
+    assert text.count(str(report_path.branch(found, "D", catalogue))) == 2, (
+        "in its section and here"
+    )
     assert {run["why"] for run in found.missing() if run["experiments"] == ["late"]} == {
         "not_chosen"
     }
