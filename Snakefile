@@ -20,6 +20,7 @@ if STUDY.replay:
 else:
 
     include: "workflow/rules/measure.smk"
+    include: "workflow/rules/decide.smk"
     include: "workflow/rules/publish.smk"
 
 
@@ -34,6 +35,7 @@ rule report:
     default_target: True
     input:
         STUDY.reports(),
-        STUDY.receipts(),
+        STUDY.certain(),
+        *STUDY.branches(checkpoints),
         STUDY.plan_file,
         rules.aggregate.input,

@@ -49,7 +49,9 @@ def build(plan: Mapping[str, Any], folder: Path, root: Path) -> dict[str, list[s
     """All rows of all tables."""
     index = records.load_index(folder)
     source = plan.get("source")
-    starts = [stats.start_row(entry, _log(folder, entry), source) for entry in index["starts"]]
+    starts = [
+        stats.start_row(entry, _log(folder, entry, root), source) for entry in index["starts"]
+    ]
     facts = {entry.get("start_id"): entry.get("start_json") for entry in index["starts"]}
     tables: dict[str, list[stats.Row]] = {name: [] for name in COLUMNS}
     for run in records.load_runs(plan, folder, index):
@@ -65,8 +67,10 @@ def build(plan: Mapping[str, Any], folder: Path, root: Path) -> dict[str, list[s
     return tables
 
 
-def _log(folder: Path, entry: Mapping[str, Any]) -> str | None:
-    path = folder / str(entry.get("file") or "-")
+def _log(folder: Path, entry: Mapping[str, Any], root: Path) -> str | None:
+    """The start's own log: the published name has that of the newest start under it."""
+    raw = root / str(entry.get("raw") or "-")
+    path = raw / "server.log" if raw.is_dir() else folder / str(entry.get("file") or "-")
     if not path.is_file():
         return None
     data = path.read_bytes()

@@ -24,7 +24,15 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from decodelab import backend_ask, call, forecast, lifetime, orders
+from decodelab import (
+    backend_ask,
+    call,
+    decision_words,
+    decisions,
+    forecast,
+    lifetime,
+    orders,
+)
 from decodelab.agent_client import AgentClient
 from decodelab.follow import Follower, LaunchFailed
 from decodelab.host import Host, HostError, HostLost
@@ -90,7 +98,10 @@ def _launch(study: Study, digest: str, target: Path, root: Path, now: call.Call)
         )
     store = Store(root / "results" / "raw")
     retry = study.is_retried(digest, now.retried)
-    watched = is_pending(launch, store, retry=retry) and _measure(study, digest, store, root, now)
+    watched = False
+    if is_pending(launch, store, retry=retry):
+        _refuse_unless_chosen(study, digest)
+        watched = _measure(study, digest, store, root, now)
     made = receipt(launch, store, root)
     if not watched:
         _tell(launch, made)
@@ -118,6 +129,19 @@ def _tell(launch: Mapping[str, Any], made: Mapping[str, Any]) -> None:
         lines.append(f"not started: {made['cause'].get('root_cause')} (known from {source})")
     for line in lines:
         print(f"{launch_label(launch)}: {line}", file=sys.stderr, flush=True)
+
+
+def _refuse_unless_chosen(study: Study, digest: str) -> None:
+    """Whatever asks for it: what waits for a verdict is measured by that verdict alone."""
+    if study.launch_states()[digest] == decisions.CHOSEN:
+        return
+    made = study.choices()
+    names = study.launches[digest]["experiments"]
+    told = "; ".join(f"{name}: {decision_words.line(name, made[name])}" for name in names)
+    raise HostError(
+        f"this launch is not to be measured: {told}.\n"
+        "Hint: `snakemake --cores 1 report` measures what the verdicts choose."
+    )
 
 
 def _measure(study: Study, digest: str, store: Store, root: Path, now: call.Call) -> bool:
@@ -152,10 +176,11 @@ def _follow(study: Study, digest: str, store: Store, host: Host, now: call.Call)
         pace.launch_s(study.plan, study.launches[d], runs)
         for d, runs in zip(queue, pending, strict=True)
     ]
+    place, of = orders.position(study, digest)
     progress = Progress(
         label=launch_label(study.launches[digest]),
-        position=orders.position(study, digest),
-        of=len(study.launches),
+        position=place,
+        of=of,
         estimate_s=estimates[0],
         rest_s=sum(estimates[1:]),
         earlier=forecast.start_history(study.plan, study.launches[digest], store),

@@ -9,7 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-from decodelab import published
+from decodelab import decision_files, decisions, published
 from decodelab.store import StoreError
 
 HINT = (
@@ -25,12 +25,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="the index file to write")
     args = parser.parse_args(argv)
     plan = json.loads(args.plan.read_text(encoding="utf-8"))
-    folder = args.out.parent
+    folder, results = args.out.parent, args.out.parent.parent
+    chosen = decision_files.Folder(plan, Path.cwd(), results.as_posix(), args.plan.stem).choices()
+    states = decisions.launch_states(plan, chosen)
     receipts = {}
-    for launch in plan["launches"]:
-        file = folder.parent / "launches" / f"{launch['digest']}.json"
+    for launch in (digest for digest, state in states.items() if state == decisions.CHOSEN):
+        file = results / "launches" / f"{launch}.json"
         try:
-            receipts[launch["digest"]] = json.loads(file.read_text(encoding="utf-8"))
+            receipts[launch] = json.loads(file.read_text(encoding="utf-8"))
         except ValueError:
             print(
                 f"{file}: not a receipt. Hint: remove it; nothing is measured again.",
@@ -39,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
             return 1
     publish = published.publish_runs if args.what == "decode_runs" else published.publish_captures
     try:
-        publish(plan, receipts, Path.cwd(), folder)
+        publish(plan, receipts, Path.cwd(), folder, states)
     except StoreError as error:
         print(f"{error}\n{HINT}", file=sys.stderr)
         return 1

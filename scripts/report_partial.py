@@ -10,14 +10,16 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import aggregate
+import decide
 import draw_figures
 import import_raw
 import judge
 import write_report
 
-from decodelab import call, published, records
+from decodelab import call, decision_words, decisions, published, records
 from decodelab.mistakes import ConfigError
 from decodelab.receipts import receipt
 from decodelab.store import Store, StoreError, write_json
@@ -54,12 +56,9 @@ def _read(study: Study, results: Path, root: Path) -> Path:
     if study.replay:
         import_raw.main(["--plan", str(plan_file), "--out-dir", str(runs)])
     else:
-        store = Store(root / "results" / "raw")
-        receipts = {
-            digest: receipt(launch, store, root) for digest, launch in study.launches.items()
-        }
-        published.publish_runs(study.plan, receipts, root, runs)
-        published.publish_captures(study.plan, receipts, root, runs)
+        made, states = _chosen(study, results / "decisions", root)
+        published.publish_runs(study.plan, made, root, runs, states)
+        published.publish_captures(study.plan, made, root, runs)
     given = ["--plan", str(plan_file), "--tables", str(tables)]
     aggregate.main(["--plan", str(plan_file), "--runs", str(runs), "--out", str(tables)])
     judge.main([*given, "--out", str(verdicts)])
@@ -81,6 +80,22 @@ def _read(study: Study, results: Path, root: Path) -> Path:
     return verdicts
 
 
+def _chosen(
+    study: Study, folder: Path, root: Path
+) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """The receipts of what the verdicts choose as of now, and the state of every launch."""
+    store = Store(root / "results" / "raw")
+    made = {digest: receipt(launch, store, root) for digest, launch in study.launches.items()}
+    known: dict[str, Any] = {}
+    for name in study.deciders:
+        own = {digest: made[digest] for digest in study.digests(name)}
+        chosen = decisions.choices(study.plan, known)[name].state == decisions.CHOSEN
+        if chosen and all(found["status"] != "pending" for found in own.values()):
+            known[name] = decide.decide(study.plan, name, own, folder / name)
+    states = decisions.launch_states(study.plan, decisions.choices(study.plan, known))
+    return {d: r for d, r in made.items() if states[d] == decisions.CHOSEN}, states
+
+
 def _tell(
     study: Study, verdicts: Path, pending: list[dict[str, str]], experiment: str | None
 ) -> None:
@@ -90,6 +105,9 @@ def _tell(
             point = verdict.get("point") or {}
             at = "".join(f" {key}={value}" for key, value in point.items())
             print(f"{verdict['id']}{at}: {verdict['verdict']}")
+    for name, choice in made["path"].items():
+        if experiment in (None, name):
+            print(decision_words.line(name, decisions.Choice(**choice)))
     if pending:
         print(f"{len(pending)} runs pending:")
         for run in pending:

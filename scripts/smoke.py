@@ -247,13 +247,16 @@ def _forecast(study: Study, host: str, facts: Mapping[str, Any], root: Path) -> 
     if pace is None:
         raise SmokeFailed("the request gave no rate that a forecast could be made of")
     store = Store(root / "results" / "raw")
-    mine = [launch for launch in study.launches.values() if launch["host"] == host]
+    here = [launch for launch in study.launches.values() if launch["host"] == host]
+    mine = [launch for launch in here if not launch["when"]]
     open_ones = [launch for launch in mine if is_pending(launch, store)]
     whole = [pace.launch_s(study.plan, launch) for launch in mine]
     rest = [pace.launch_s(study.plan, x, pending_runs(x, store)) for x in open_ones]
     whole_s, to_go_s = _sums(whole), _sums(rest)
     print(f"  forecast   {len(mine)} starts of {pace.start_s:.1f} s: {_between(*whole_s)}")
     print(f"             still to be measured, {len(open_ones)} starts: {_between(*to_go_s)}")
+    if len(mine) < len(here):
+        print(f"             {len(here) - len(mine)} more starts wait for a verdict")
     return {
         "starts": len(mine),
         "starts_to_go": len(open_ones),

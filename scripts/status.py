@@ -206,8 +206,12 @@ def _show(study: Study, known: list[Standing], seen: list[Seen], store: Store) -
     ]
     sums = [str(sum(numbers)) for numbers in zip(*map(_counts, known), strict=True)]
     total = f"{sum(s.total for s in known)} launches"
+    kept_back = sum(len(s.kept_back) for s in known)
+    total += f" (+ {kept_back} kept back)" if kept_back else ""
     rows.append(["total", total, *sums, _rest(known, max(left))])
     hosttable.show(f"study {study.name}", HEADINGS, rows, sys.stdout, total=1)
+    for line in study.branches_told():
+        print(line)
     for standing, at, pace in zip(known, seen, paces, strict=True):
         _reasons(study, standing, at)
         if standing.to_do:

@@ -21,11 +21,13 @@ VARIABLE = "DECODELAB_CALL"
 class Call:
     """`control`: the keys of --config. `queue`: digests of the launches that the targets need.
     `session` tells a failure of this call from one of an earlier call, which is tried again.
+    `code` is the digest of the reading code that the call began with.
     """
 
     control: Mapping[str, Any] = field(default_factory=dict)
     queue: frozenset[str] = frozenset()
     session: str = ""
+    code: str = ""
 
     @property
     def retried(self) -> frozenset[str]:
@@ -34,13 +36,18 @@ class Call:
         return frozenset([given] if isinstance(given, str) else given)
 
 
-def begin(control: Mapping[str, Any], queue: Iterable[str]) -> None:
+def begin(control: Mapping[str, Any], queue: Iterable[str], code: str = "") -> None:
     """Set the variable for every job of this call."""
     session = f"{os.getpid()}-{time.time_ns()}"
-    told = {"control": dict(control), "queue": sorted(queue), "session": session}
+    told = {"control": dict(control), "queue": sorted(queue), "session": session, "code": code}
     os.environ[VARIABLE] = json.dumps(told)
 
 
 def current() -> Call:
     told = json.loads(os.environ.get(VARIABLE, "{}"))
-    return Call(told.get("control", {}), frozenset(told.get("queue", [])), told.get("session", ""))
+    return Call(
+        told.get("control", {}),
+        frozenset(told.get("queue", [])),
+        told.get("session", ""),
+        told.get("code", ""),
+    )

@@ -238,6 +238,7 @@ COLUMNS: dict[str, dict[str, Column]] = {
     "starts": {
         **{k: _IDENTITY[k] for k in ("variant",)},
         "server": Column("", "digest of the server's configuration"),
+        "launch": Column("", "digest of the launch whose receipt names it; none in a replay"),
         **{k: _IDENTITY[k] for k in ("start", "start_id")},
         "status": Column("", "ready, stopped, failed, died or not_possible"),
         "cause_class": Column("", "class of the cause of a failed start"),

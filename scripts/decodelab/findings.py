@@ -26,7 +26,7 @@ VERDICTS_SCHEMA = "decodelab.verdicts/1"
 _ARM = ("variant", "workload", "scenario", "concurrency", "requests", "max_tokens")
 _TEXT = """
 run variant workload scenario start_id source outcome error decode_end validity reasons uuid server
-status cause_class root_cause hint_en hint_zh backend degraded version log
+status cause_class root_cause launch hint_en hint_zh backend degraded version log
 arrivals cache prompt_sized_by http client_digest stamp_source cross_http cross_problem
 cross_validity cross_reasons prompt_problem
 scope name in_use in_use_by gpus_in_use_by smi_validity smi_reasons
@@ -125,6 +125,23 @@ class Findings:
             if wanted & set(item.get("runs") or [])
         ]
 
+    def choice(self, experiment: str) -> Mapping[str, Any] | None:
+        """What the verdicts made of its `when:`; None for an experiment without one."""
+        found: Mapping[str, Any] | None = (self.judged.get("path") or {}).get(experiment)
+        return found
+
+    def held_back(self, experiment: str) -> str | None:
+        """not_chosen or undecided; None for an experiment that is to be measured."""
+        state = (self.choice(experiment) or {}).get("state")
+        return str(state) if state in ("not_chosen", "undecided") else None
+
+    def _waits(self, run: Row) -> str:
+        """Why a run is not there that nobody has tried: pending if any experiment is to have it."""
+        states = [self.held_back(name) for name in run.get("experiments") or []]
+        if not states or None in states:
+            return "pending"
+        return "undecided" if "undecided" in states else "not_chosen"
+
     def missing(self) -> list[Row]:
         """Planned runs that have no row, with the reason where the index gives it."""
         why = {
@@ -136,8 +153,9 @@ class Findings:
         return [
             {
                 **run,
-                "why": why.get(run["name"])
-                or ("not_possible" if run["variant"] in refused else "pending"),
+                "why": self._waits(run)
+                if (told := why.get(run["name"])) == "pending"
+                else told or ("not_possible" if run["variant"] in refused else self._waits(run)),
             }
             for run in absent
         ]

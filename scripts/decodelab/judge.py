@@ -14,6 +14,8 @@ from decodelab import (
     anomalies,
     arms,
     bottleneck,
+    decided,
+    decisions,
     gates,
     question_kinds,
     ranking,
@@ -29,17 +31,10 @@ SCHEMA = "decodelab.verdicts/1"
 
 def judge(plan: Mapping[str, Any], tables: Tables) -> dict[str, Any]:
     """All of verdicts.json."""
-    verdicts: list[Verdict] = []
+    experiments, answers, settled = _experiments(plan, tables)
     for name, experiment in plan["experiments"].items():
-        for question in experiment["questions"]:
-            verdicts.extend(answer(name, question, plan, tables))
-    experiments = {
-        name: {
-            **summary(experiment, verdicts, tables),
-            "stream": stream_use.judge(experiment, plan, tables),
-        }
-        for name, experiment in plan["experiments"].items()
-    }
+        experiments[name]["stream"] = stream_use.judge(experiment, plan, tables)
+    verdicts = [verdict for name in plan["experiments"] for verdict in answers.get(name, [])]
     found = anomalies.find(plan, tables)
     known = Known(
         verdicts,
@@ -55,12 +50,61 @@ def judge(plan: Mapping[str, Any], tables: Tables) -> dict[str, Any]:
         "verdicts": verdicts,
         "experiments": experiments,
         "ranking": ranking.boards(plan, tables),
+        "decisions": settled,
+        "path": {
+            name: choice.as_dict()
+            for name, choice in decisions.choices(plan, settled).items()
+            if choice.when
+        },
         "anomalies": found,
         "gates": [_failures_told(gate, tables) for gate in gates.table(plan, tables)],
         "bottleneck": bottleneck.rank(plan.get("suspects") or [], known),
         "next": bottleneck.steps(plan.get("next_steps") or [], known),
         "actions": bottleneck.steps(plan.get("actions") or [], known),
     }
+
+
+def _experiments(
+    plan: Mapping[str, Any], tables: Tables
+) -> tuple[dict[str, Any], dict[str, list[Verdict]], dict[str, Any]]:
+    """Summaries, verdicts and decisions by experiment. One that others wait for comes before them,
+    and one that is not to be measured is not judged, whatever an earlier choice has left of it.
+    """
+    experiments: dict[str, Any] = {}
+    answers: dict[str, list[Verdict]] = {}
+    settled: dict[str, Any] = {}
+    made: dict[str, decisions.Choice] = {}
+    deciding = decisions.deciders(plan)
+    for name in decisions.ordered(plan):
+        experiment = plan["experiments"][name]
+        made[name] = decisions.choose(experiment.get("when"), settled, made)
+        if made[name].state != decisions.CHOSEN:
+            experiments[name] = {"verdict": None, "text": None, "questions": []}
+        elif name in deciding:
+            answers[name], experiments[name], settled[name] = alone(name, plan, tables)
+        else:
+            answers[name] = _answers(name, plan, tables)
+            experiments[name] = summary(experiment, answers[name], tables)
+    return {name: experiments[name] for name in plan["experiments"]}, answers, settled
+
+
+def alone(
+    name: str, plan: Mapping[str, Any], tables: Tables
+) -> tuple[list[Verdict], dict[str, Any], dict[str, Any]]:
+    """Verdicts, summary and decision of an experiment that others wait for: by its own launches
+    alone, so that what a branch measures later cannot change the choice of the branch.
+    """
+    experiment = plan["experiments"][name]
+    own = decisions.own_launches(plan, name)
+    seen = tables.only({run["name"] for run in decisions.own_runs(plan, name)}, set(own))
+    verdicts = _answers(name, plan, seen)
+    found = summary(experiment, verdicts, seen)
+    return verdicts, found, decided.of(experiment, verdicts, found, seen)
+
+
+def _answers(name: str, plan: Mapping[str, Any], tables: Tables) -> list[Verdict]:
+    questions = plan["experiments"][name]["questions"]
+    return [verdict for asked in questions for verdict in answer(name, asked, plan, tables)]
 
 
 def _failures_told(gate: dict[str, Any], tables: Tables) -> dict[str, Any]:

@@ -22,7 +22,7 @@ class Wish:
     """One experiment wants one point (or, with None, only the start) of one variant's start k."""
 
     experiment: str
-    when: str | None
+    when: str | None  # the condition as text; those of one text are one
     variant: Variant
     start: int
     point: Point | None
@@ -74,8 +74,15 @@ def _wish(
 ) -> Wish:
     has_tool = tool(config, variant) != "none"
     sampled = point is not None and point.telemetry and has_tool
-    when = config["experiments"][experiment].get("when")
-    return Wish(experiment, when, variant, start, point, sampled, has_tool)
+    when = condition(config["experiments"][experiment])
+    return Wish(
+        experiment, when["text"] if when else None, variant, start, point, sampled, has_tool
+    )
+
+
+def condition(experiment: dict[str, Any]) -> dict[str, Any] | None:
+    """What an experiment waits for; None: nothing."""
+    return targets.when(experiment["when"]) if experiment.get("when") else None
 
 
 def tool(config: Config, variant: Variant) -> str:
@@ -144,32 +151,34 @@ def launches(
 ) -> list[dict[str, Any]]:
     """Launch entries in queue order (= order of first wish); runs inside in order of wish.
 
-    What an experiment behind a `when:` wants beyond the others is a launch of its own, so that
-    nothing is measured before the condition is decided.
+    What only experiments behind a `when:` want is a launch of its own for each set of conditions
+    under which it is wanted, so that nothing is measured before one of them is met, and each run
+    has one launch.
     """
-    free = {w.key for w in wanted if w.when is None}
-    groups: dict[tuple[str, int, str | None], list[Wish]] = {}
+    conditions: dict[tuple[str, int, str | None], list[str | None]] = {}
     for wish in wanted:
-        if wish.when is not None and wish.key in free:
-            wish = replace(wish, when=None)
-        groups.setdefault((wish.variant.server, wish.start, wish.when), []).append(wish)
-    made = [_launch(config, key, group, points) for key, group in groups.items()]
+        conditions.setdefault(wish.key, []).append(wish.when)
+    groups: dict[tuple[str, int, frozenset[str]], list[Wish]] = {}
+    for wish in wanted:
+        under = conditions[wish.key]
+        whens = frozenset() if None in under else frozenset(w for w in under if w)
+        groups.setdefault((wish.variant.server, wish.start, whens), []).append(wish)
+    made = [_launch(config, group, bool(key[2]), points) for key, group in groups.items()]
     return [{**entry, "position": n} for n, entry in enumerate(made, start=1)]
 
 
 def _launch(
-    config: Config,
-    key: tuple[str, int, str | None],
-    group: list[Wish],
-    points: dict[str, list[Point]],
+    config: Config, group: list[Wish], waits: bool, points: dict[str, list[Point]]
 ) -> dict[str, Any]:
-    server, start, when = key
     first = group[0].variant
+    start, server = group[0].start, first.server
     screens = races.screens(config, group, points)
     last = {run for screen in screens for run in screen["then"]}
     named = dict.fromkeys(w.run for w in group if w.run)
     wanted = sorted(named, key=lambda run: run in last)  # what hangs on a race comes after it
     host = config["hosts"].get(first.host, {})
+    experiments = list(dict.fromkeys(w.experiment for w in group))
+    found = [condition(config["experiments"][name]) for name in experiments] if waits else []
     return {
         "digest": digest.launch(server, start, wanted, screens),
         "server": server,
@@ -178,8 +187,9 @@ def _launch(
         "source": "simulated" if host.get("simulated") else "measured",
         "variant": first.name,
         "variants": list(dict.fromkeys(w.variant.name for w in group)),
-        "experiments": list(dict.fromkeys(w.experiment for w in group)),
-        "when": None if when is None else targets.when(when),
+        "experiments": experiments,
+        # Any of these lets it be measured; None: it waits for nothing.
+        "when": list({w["text"]: w for w in found if w}.values()) or None,
         "runs": wanted,
         **({"screens": screens} if screens else {}),
     }

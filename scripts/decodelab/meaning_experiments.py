@@ -89,12 +89,18 @@ def _when(todo: Check, name: str, entry: dict[str, Any]) -> None:
         path, read["experiment"], todo.names("experiments"), "unknown experiment"
     ):
         return
+    for found in read["start_classes"]:
+        todo.known((*path, "start_class"), found, list(CLASSES), "unknown start_class")
+    other = todo.config["experiments"].get(read["experiment"])
+    if other and not any(questions.asked(other)) and read["verdicts"] != ["not_possible"]:
+        hint = "give it a question, or wait for its being not_possible"
+        todo.add(path, read["text"], "an experiment that asks something", hint)
     seen, at = [name], read["experiment"]
     while at is not None and at not in seen:
         seen.append(at)
-        text = (todo.config["experiments"].get(at) or {}).get("when")
         try:
-            at = targets.when(text)["experiment"] if text else None
+            waits = launches.condition(todo.config["experiments"].get(at) or {})
+            at = waits["experiment"] if waits else None
         except ValueError:
             return
     if at == name:

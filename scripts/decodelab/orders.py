@@ -14,7 +14,7 @@ import pwd
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from decodelab import races, start_orders
+from decodelab import decisions, races, start_orders
 from decodelab.call import Call
 from decodelab.host import Host, HostError, resolve
 from decodelab.naming import launch_label
@@ -42,22 +42,29 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def position(study: Study, digest: str) -> int:
-    return list(study.launches).index(digest) + 1
+def position(study: Study, digest: str) -> tuple[int, int]:
+    """(place, of how many) among the launches that are to be measured as far as is decided now."""
+    states = study.launch_states()
+    chosen = [d for d in study.launches if states[d] == decisions.CHOSEN or d == digest]
+    return chosen.index(digest) + 1, len(chosen)
 
 
 def queue_from(study: Study, digest: str, store: Store, call: Call) -> list[str]:
     """This launch, then all later ones of the call on the same host that have something to measure.
 
-    Earlier ones are left out: they were handed over by their own job, and one that failed is not tried twice in a call.
+    What waits for a verdict that is not there, or that is another, is never queued. Earlier ones are
+    left out: they were handed over by their own job, and one that failed is not tried twice in a call.
     """
     host = study.host_of(digest)
     digests = list(study.launches)
+    states = study.launch_states()
     queue = [digest]
     for other in digests[digests.index(digest) + 1 :]:
         launch = study.launches[other]
         retry = study.is_retried(other, call.retried)
         if other not in call.queue or launch["host"] != host:
+            continue
+        if states[other] != decisions.CHOSEN:
             continue
         if is_pending(launch, store, retry=retry):
             queue.append(other)
@@ -85,7 +92,7 @@ def order(study: Study, digest: str, host: Host, store: Store, call: Call) -> di
         "owner": owner(study),
         "session": call.session,
         "label": launch_label(launch),
-        "position": [position(study, digest), len(study.launches)],
+        "position": list(position(study, digest)),
         "server": _server(study, launch, host, store),
         "limits": limits,
         "device_check": check,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from decodelab import forecast
+from decodelab import decision_words, forecast
 
 Plan = dict[str, Any]
 
@@ -18,8 +18,8 @@ def launch_seconds(plan: Plan, launch: dict[str, Any]) -> float:
 
 
 def seconds(plan: Plan) -> float:
-    """The whole study if nothing has been measured yet and nothing fails to start."""
-    return sum(launch_seconds(plan, launch) for launch in plan["launches"])
+    """All that waits for no verdict, if nothing has been measured yet and nothing fails to start."""
+    return sum(launch_seconds(plan, launch) for launch in plan["launches"] if not launch["when"])
 
 
 def table(plan: Plan) -> str:
@@ -32,10 +32,25 @@ def table(plan: Plan) -> str:
             rows.append(f"       {run}  {' = '.join(known)}")
     if not plan["launches"]:
         rows += [f"       {run['name']}" for run in plan["runs"]]
-    starts = len(plan["launches"])
-    runs = sum(len(launch["runs"]) for launch in plan["launches"])
-    total = f"{starts} launches, {runs} runs, {len(plan['runs'])} names"
-    return "\n".join([*rows, f"{total}; about {seconds(plan):.0f} s if all is measured"])
+    return "\n".join([*rows, *_totals(plan)])
+
+
+def _totals(plan: Plan) -> list[str]:
+    certain = [launch for launch in plan["launches"] if not launch["when"]]
+    counts = f"{len(certain)} launches, {sum(len(launch['runs']) for launch in certain)} runs"
+    about = f"about {seconds(plan):.0f} s if all is measured"
+    if len(certain) == len(plan["launches"]):
+        return [f"{counts}, {len(plan['runs'])} names; {about}", *_waiting(plan)]
+    return [f"{counts} in any case; {about}", *_waiting(plan)]
+
+
+def _waiting(plan: Plan) -> list[str]:
+    """What each experiment behind a `when:` adds, if it comes to that."""
+    return [
+        f"{name}, if {entry['when']['text']}: {decision_words.cost(plan, name)}"
+        for name, entry in plan["experiments"].items()
+        if entry["when"] and not plan["replay"]
+    ]
 
 
 def _head(plan: Plan, launch: dict[str, Any]) -> str:
@@ -47,7 +62,12 @@ def _head(plan: Plan, launch: dict[str, Any]) -> str:
         f"{launch_seconds(plan, launch):.1f} s",
         f"[{', '.join(launch['experiments'])}]",
     ]
-    return "  ".join(words + ([f"if {launch['when']['text']}"] if launch["when"] else []))
+    return "  ".join(words + _condition(launch))
+
+
+def _condition(launch: dict[str, Any]) -> list[str]:
+    whens = launch["when"] or []
+    return ["if " + " or ".join(when["text"] for when in whens)] if whens else []
 
 
 def _names(plan: Plan) -> dict[tuple[str, int, str], list[str]]:

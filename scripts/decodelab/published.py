@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from decodelab import naming
+from decodelab import decisions, naming
 from decodelab.store import Start, sha256_of, verify, write_json
 
 SCHEMA = "decodelab.published/1"
@@ -26,9 +26,15 @@ CAPTURES_INDEX = "ixsmi_capture.json"
 
 
 def publish_runs(
-    plan: Mapping[str, Any], receipts: Mapping[str, Mapping[str, Any]], root: Path, folder: Path
+    plan: Mapping[str, Any],
+    receipts: Mapping[str, Mapping[str, Any]],
+    root: Path,
+    folder: Path,
+    states: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Copy run records and server logs under their names and return the index (also written).
+    `states` says of each launch whether it is chosen (see decisions); one without a receipt that is
+    not chosen, or undecided, is missing for that reason.
 
     Raises StoreError for a raw folder that no longer holds what was measured.
     """
@@ -39,7 +45,7 @@ def publish_runs(
         receipt = receipts.get(run["launch"])
         entry = (receipt or {}).get("runs", {}).get(run["run"])
         if entry is None:
-            missing.append(_missing(run, receipt))
+            missing.append(_missing(run, receipt, (states or {}).get(run["launch"])))
             continue
         source = root / entry["path"] / "run.json"
         target = folder / f"{run['name']}.json"
@@ -70,7 +76,11 @@ def publish_runs(
 
 
 def publish_captures(
-    plan: Mapping[str, Any], receipts: Mapping[str, Mapping[str, Any]], root: Path, folder: Path
+    plan: Mapping[str, Any],
+    receipts: Mapping[str, Mapping[str, Any]],
+    root: Path,
+    folder: Path,
+    states: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Write each run's SMI capture as one JSON document under its name and return the index (also written)."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -96,12 +106,16 @@ def publish_captures(
     return index
 
 
-def _missing(run: Mapping[str, Any], receipt: Mapping[str, Any] | None) -> dict[str, Any]:
+def _missing(
+    run: Mapping[str, Any], receipt: Mapping[str, Any] | None, state: str | None = None
+) -> dict[str, Any]:
     entry = {"name": run["name"], "variant": run["variant"]}
     for screen in (receipt or {}).get("screened_out") or []:
         if run["run"] in screen["runs"]:
             names = ("experiment", "metric", "value", "best", "within")
             return {**entry, "why": "screened_out", **{name: screen[name] for name in names}}
+    if receipt is None and state in (decisions.NOT_CHOSEN, decisions.UNDECIDED):
+        return {**entry, "why": state}
     if receipt is None or receipt["status"] != "not_possible":
         return {**entry, "why": "pending"}
     known = receipt.get("known_from")
@@ -140,6 +154,7 @@ def _publish_starts(
                 {
                     "variant": variant,
                     "server": receipt["server"] if receipt else None,
+                    "launch": launch,
                     "start": number,
                     "start_id": start_id,
                     "file": name,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from decodelab import profile, targets
+from decodelab import launches, profile, targets
 from decodelab.variants import Variant
 from decodelab.vocabulary import LANGUAGES, METRIC_ALIASES, METRICS, VERDICTS
 
@@ -78,7 +78,7 @@ def experiments(
             "runs": list(mine),
             "questions": asks,
             "then": {v: text(entry["then"][v]) for v in VERDICTS if v in (entry.get("then") or {})},
-            "when": targets.when(entry["when"]) if entry.get("when") else None,
+            "when": launches.condition(entry),
         }
     return out
 

@@ -25,6 +25,7 @@ from decodelab import (
     report_experiment,
     report_guidance,
     report_instrument,
+    report_path,
     report_summary,
 )
 from decodelab import words as words_module
@@ -53,6 +54,8 @@ class Content:
     bottleneck: list[Bullet]
     excluded: list[Bullet]
     next: list[Bullet]
+    taken: list[Bullet]
+    recommended: Md | None
     path: list[Bullet]
     undecided: list[Bullet]
     actions: list[Bullet]
@@ -123,6 +126,8 @@ def compose(
         bottleneck=ranked,
         excluded=excluded,
         next=report_guidance.next_steps(findings, words),
+        taken=report_path.taken(findings, words),
+        recommended=report_path.recommended(findings, words),
         path=report_guidance.path(findings, words),
         undecided=report_guidance.undecided(findings, words),
         actions=report_guidance.actions(findings, words),
@@ -193,7 +198,7 @@ def _banner(findings: Findings, words: Words) -> list[Md]:
         lines.append(words.say("banner.mixed"))
     urls = report_environment.attached(findings)
     lines += [words.say("banner.attached", url=url) for url in urls]
-    waiting = [run for run in findings.missing() if run["why"] != "not_possible"]
+    waiting = [run for run in findings.missing() if run["why"] in ("pending", "invalid")]
     if waiting:
         lines.append(words.say_n("banner.partial", len(waiting)))
     return lines

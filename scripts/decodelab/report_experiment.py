@@ -16,6 +16,7 @@ from decodelab import (
     report_annex,
     report_backends,
     report_environment,
+    report_path,
     report_ranking,
     report_stream,
     report_verdicts,
@@ -115,7 +116,8 @@ def section(
         stream=report_stream.bullets(findings, name, words),
         anomalies=sentences.anomalies(findings, runs, words, MAX_ANOMALIES),
         failed=report_annex.failed_starts(findings, words, findings.variants_of(name)),
-        explanation=sentences.explanation(findings, name, words),
+        explanation=report_path.explanation(findings, name, words)
+        or sentences.explanation(findings, name, words),
     )
 
 

@@ -141,6 +141,8 @@ def undecided(findings: Findings, words: Words) -> list[Bullet]:
     """Questions without an answer, and what an answer would take."""
     bullets = []
     for name in findings.experiments:
+        if findings.held_back(name):
+            continue  # told where the path taken is
         verdict = sentences.state(findings, name) or "pending"
         if verdict not in ("inconclusive", "invalid", "pending", "unmeasured"):
             continue

@@ -17,7 +17,9 @@ from decodelab.words import Words
 
 
 def overall(findings: Findings, experiment: str) -> str | None:
-    """The experiment's verdict; None while nothing was judged."""
+    """The experiment's verdict; None while nothing was judged, and of one that is not to be measured."""
+    if findings.held_back(experiment):
+        return None
     judged = (findings.judged.get("experiments") or {}).get(experiment) or {}
     verdict = judged.get("verdict")
     if verdict:

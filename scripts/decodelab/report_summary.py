@@ -31,7 +31,16 @@ def lines(findings: Findings, words: Words) -> list[Md]:
     for experiment in findings.experiments:
         ranked += _experiment(findings, experiment, words)
     ranked += [(ANOMALY, item.text) for item in anomalies(findings, None, words, shown=1)]
-    unjudged = [name for name in findings.experiments if overall(findings, name) is None]
+    for why in ("not_chosen", "undecided"):
+        held_back = [name for name in findings.experiments if findings.held_back(name) == why]
+        if held_back:
+            told = names(held_back, words)
+            ranked.append((HEAD, words.say(f"summary.{why}", experiments=told)))
+    unjudged = [
+        name
+        for name in findings.experiments
+        if overall(findings, name) is None and not findings.held_back(name)
+    ]
     if unjudged:
         ranked.append((HEAD, words.say("summary.pending", experiments=names(unjudged, words))))
     return _capped(ranked, words)

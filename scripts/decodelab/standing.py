@@ -1,7 +1,7 @@
 """Where a study stands: what the raw store and the logs of this checkout know of its launches.
 
-In:  a Study, the Store. Out: per host, launches that are done, not possible, failed, stopped by hand
-or not tried yet. No host is asked; nothing is written.
+In:  a Study, the Store. Out: per host, launches that are done, not possible, failed, stopped by hand,
+not tried yet, or kept back since no verdict has chosen them. No host is asked; nothing is written.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from decodelab import forecast
+from decodelab import decisions, forecast
 from decodelab.receipts import pending_runs, receipt
 from decodelab.store import Store
 from decodelab.study import Study
@@ -28,6 +28,7 @@ class Standing:
     failed: dict[str, str] = field(default_factory=dict)
     stopped: list[str] = field(default_factory=list)
     remaining: list[str] = field(default_factory=list)
+    kept_back: list[str] = field(default_factory=list)  # not chosen, or undecided: not to be done
 
     @property
     def to_do(self) -> list[str]:
@@ -67,7 +68,11 @@ class Standing:
 def standings(study: Study, store: Store) -> list[Standing]:
     """One for each host of the study, in plan order."""
     found = {host: Standing(host) for host in study.hosts}
+    states = study.launch_states()
     for digest, launch in study.launches.items():
+        if states[digest] != decisions.CHOSEN:
+            found[launch["host"]].kept_back.append(digest)
+            continue
         _sort_in(found[launch["host"]], study, digest, launch, store)
     return list(found.values())
 

@@ -93,6 +93,9 @@ def run_row(
     return row
 
 
+START_KEYS = ("variant", "server", "launch", "start", "start_id", "status")
+
+
 def start_row(entry: Mapping[str, Any], log: str | None, source: str | None) -> Row:
     facts = entry.get("start_json") or {}
     cause = entry.get("cause") or facts.get("cause") or {}
@@ -102,7 +105,7 @@ def start_row(entry: Mapping[str, Any], log: str | None, source: str | None) -> 
     hint = cause.get("hint") or {}
     ready = telemetry.number(facts.get("ready_s"))
     return {
-        **{name: entry.get(name) for name in ("variant", "server", "start", "start_id", "status")},
+        **{name: entry.get(name) for name in START_KEYS},
         "cause_class": cause.get("class"),
         "root_cause": cause.get("root_cause"),
         "line": cause.get("line"),

@@ -8,18 +8,29 @@ stay one line each.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from decodelab import aside, beforehand, call, digest, races
+from decodelab import (
+    aside,
+    beforehand,
+    call,
+    decision_files,
+    decision_words,
+    decisions,
+    digest,
+    races,
+)
 from decodelab import config as config_file
 from decodelab import plan as planning
 from decodelab.call import Call
 from decodelab.mistakes import ConfigError, Mistake, did_you_mean, listed, shown
 
+Branch = Callable[[Any], list[str]]
 DEFAULT_CONFIG = "config/config.yaml"
 DEFAULT_TARGET = "report"
 TABLES = ("requests", "runs", "telemetry", "gpus", "starts")
@@ -58,6 +69,40 @@ class Study:
         file, which needs no metadata to be noticed and measures nothing."""
         return f"{self.results}/plan/{digest.plan(dict(self.plan))}-{self._code_digest()}.json"
 
+    @property
+    def decision_folder(self) -> decision_files.Folder:
+        return decision_files.Folder(self.plan, self.root, self.results, Path(self.plan_file).stem)
+
+    @cached_property
+    def deciders(self) -> list[str]:
+        """The experiments that others wait for, where there is anything to measure."""
+        return [] if self.replay else decisions.deciders(self.plan)
+
+    @property
+    def deciders_pattern(self) -> str:
+        return "|".join(map(re.escape, self.deciders))
+
+    def decided(self) -> dict[str, Any]:
+        """What is decided as of now: none whose launches this call is still to measure (again)."""
+        return {
+            name: found
+            for name in self.deciders
+            if all((self.root / file).is_file() for file in self.receipts(name))
+            and (found := self.decision_folder.read(name)) is not None
+        }
+
+    def choices(self) -> dict[str, decisions.Choice]:
+        """Which experiments are to be measured, as of now."""
+        return decisions.choices(self.plan, self.decided())
+
+    def branches_told(self) -> list[str]:
+        """For people: each experiment behind a `when:`, and how it stands."""
+        return [] if self.replay else decision_words.lines(self.plan, self.choices())
+
+    def launch_states(self) -> dict[str, str]:
+        """Launch digest -> chosen, not_chosen or undecided, as of now; only a chosen one is ordered."""
+        return decisions.launch_states(self.plan, self.choices())
+
     @cached_property
     def launches(self) -> dict[str, Mapping[str, Any]]:
         """Launch digest to launch, in queue order."""
@@ -95,12 +140,47 @@ class Study:
         """The receipts of one experiment's launches, or of all."""
         return [self.receipt(digest) for digest in self.digests(experiment)]
 
+    def certain(self, experiment: str | None = None) -> list[str]:
+        """The receipts of the launches that wait for no verdict."""
+        digests = self.digests(experiment)
+        return [self.receipt(d) for d in digests if not self.launches[d]["when"]]
+
     def digests(self, experiment: str | None = None) -> list[str]:
         """The launches that an experiment (None: any) needs, in queue order."""
         if experiment is None:
             return list(self.launches)
-        wanted = {run["launch"] for run in self.plan["runs"] if experiment in run["experiments"]}
-        return [digest for digest in self.launches if digest in wanted]
+        return decisions.own_launches(self.plan, experiment)
+
+    def branches(self, checkpoints: Any, experiment: str | None = None) -> list[Branch]:
+        """For `input:`, one for each experiment behind a `when:` (or for that one, if it is behind
+        one): the decisions that it hangs on, and where they choose it, its receipts.
+        """
+        names = [n for n in self.plan["experiments"] if experiment in (None, n)]
+        waiting = [] if self.replay else [n for n in names if decisions.chain(self.plan, n)]
+        return [self._branch(name, checkpoints) for name in waiting]
+
+    def before_decision(self, checkpoints: Any) -> Branch:
+        """For `input:` of the checkpoint: what the decision on its wildcard `experiment` is made of."""
+
+        def files(wildcards: Any) -> list[str]:
+            if decisions.chain(self.plan, wildcards.experiment):
+                return self._branch(wildcards.experiment, checkpoints)(wildcards)
+            return self.receipts(wildcards.experiment)
+
+        return files
+
+    def _branch(self, name: str, checkpoints: Any) -> Branch:
+        def files(_wildcards: Any) -> list[str]:
+            asked: list[str] = []
+            for decider in decisions.chain(self.plan, name):
+                if self.choices()[decider].state != decisions.CHOSEN:
+                    return asked
+                # Raises what Snakemake takes for "not yet" until the decision is made.
+                asked += checkpoints.decide.get(experiment=decider).output
+            chosen = self.choices()[name].state == decisions.CHOSEN
+            return [*asked, *(self.receipts(name) if chosen else [])]
+
+        return files
 
     def host_of(self, launch: str) -> str:
         return str(self.launches[launch]["host"])
@@ -131,6 +211,11 @@ class Study:
         return sorted(os.path.relpath(f, self.root) for f in files)
 
     def _code_digest(self) -> str:
+        """Of the code as this call of snakemake found it: what is edited meanwhile is for the next."""
+        known = call.current().code
+        return known or self.code_digest()
+
+    def code_digest(self) -> str:
         scripts, templates = self.root / "scripts", self.root / "workflow" / "report"
         files = [*scripts.rglob("*.py"), *(p for p in templates.rglob("*") if p.is_file())]
         texts = {
@@ -160,6 +245,7 @@ class Study:
         words = list(words)
         named = [w for w in words if w.startswith("experiment_") or w in self.receipts()]
         experiments = {w.removeprefix("experiment_") for w in named} & set(self.plan["experiments"])
+        experiments |= {above for name in experiments for above in decisions.chain(self.plan, name)}
         if not named:
             return (
                 [] if aside.TARGETS & set(words) and DEFAULT_TARGET not in words else self.digests()

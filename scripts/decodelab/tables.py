@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from decodelab.columns import COLUMNS
 
 TEXT = frozenset({
-    "run", "variant", "workload", "scenario", "start_id", "source", "validity", "reasons",
+    "run", "variant", "workload", "scenario", "launch", "start_id", "source", "validity", "reasons",
     "outcome", "error", "decode_end", "uuid", "server", "status", "cause_class", "root_cause",
     "hint_en", "hint_zh", "backend", "ignored", "effective", "identity", "degraded", "version", "setup", "log",
     "arrivals", "cache", "prompt_sized_by", "http", "client_digest", "stamp_source", "cross_http",
@@ -32,6 +33,17 @@ class Tables:
     requests: dict[str, list[Row]]  # by run name
     starts: list[Row]
     absent: dict[str, Row] = field(default_factory=dict)  # planned runs without a row, by name: why
+
+    def only(self, runs: Collection[str], launches: Collection[str]) -> Tables:
+        """The rows of these runs, and of the starts of these launches (of a replay, which has no
+        launches: all starts).
+        """
+        return Tables(
+            {name: row for name, row in self.runs.items() if name in runs},
+            {name: rows for name, rows in self.requests.items() if name in runs},
+            [s for s in self.starts if s.get("launch") in launches or not s.get("launch")],
+            {name: row for name, row in self.absent.items() if name in runs},
+        )
 
 
 def load(folder: Path) -> Tables:

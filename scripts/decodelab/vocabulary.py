@@ -19,6 +19,7 @@ QUESTION_KINDS = ("compare_variants", "compare_workloads", "threshold", "scaling
 VERDICTS = ("supported", "refuted", "inconclusive", "invalid", "not_possible")
 # "A is not supported": what the verdict must be. An invalid experiment decides nothing.
 NOT_SUPPORTED = ("refuted", "inconclusive", "not_possible")
+DECIDING = ("supported", *NOT_SUPPORTED)
 OPERATORS = (">=", "<=", ">", "<")
 
 # The symbols a command or path of the config may hold. They stay symbolic in plans and digests.

@@ -488,6 +488,8 @@ def test_command_line_writes_strict_json(tmp_path: Path) -> None:
         "schema",
         "verdicts",
         "experiments",
+        "decisions",
+        "path",
         "anomalies",
         "ranking",
         "gates",

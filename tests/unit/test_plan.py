@@ -266,7 +266,7 @@ def test_what_waits_for_a_verdict_is_a_launch_of_its_own() -> None:
     made = expand(data)
     waiting = [la for la in made["launches"] if la["when"]]
     assert [len(la["runs"]) for la in waiting] == [1]
-    assert waiting[0]["when"]["verdicts"] == ["refuted", "inconclusive", "not_possible"]
+    assert waiting[0]["when"][0]["verdicts"] == ["refuted", "inconclusive", "not_possible"]
     free = [la for la in made["launches"] if not la["when"]]
     assert [la["digest"] for la in free] == [la["digest"] for la in expand(small())["launches"]]
     runs = {r["name"]: r["launch"] for r in made["runs"]}

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
+from snakemake.logging import logger
 
 sys.path.insert(0, os.path.join(workflow.basedir, "scripts"))
 
@@ -33,7 +34,10 @@ try:
     )
     if workflow.is_main_process:
         # Snakemake knows its targets only after parsing; the command line has them now.
-        call.begin(CONTROL, STUDY.wanted(sys.argv[1:]))
+        call.begin(CONTROL, STUDY.wanted(sys.argv[1:]), STUDY.code_digest())
+        # Also in a dry run, which has no onstart.
+        for line in STUDY.branches_told() if call.current().queue else []:
+            logger.info(line)
     STUDY.check_retry(call.current())
 except ConfigError as error:
     raise WorkflowError(str(error)) from None

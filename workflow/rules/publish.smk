@@ -1,14 +1,15 @@
 """
 Gives what was measured the names that people use.
 
-Reads:  receipts; the raw store
+Reads:  receipts of what is chosen, decisions; the raw store
 Writes: results/<study>/runs/decode_*.json, ixsmi_*.json, server_*.log and their two indexes
 """
 
 
 rule decode_runs:
     input:
-        receipts=STUDY.receipts(),
+        *STUDY.branches(checkpoints),
+        receipts=STUDY.certain(),
         plan=STUDY.plan_file,
     output:
         f"{STUDY.results}/runs/decode_runs.json",
@@ -18,7 +19,8 @@ rule decode_runs:
 
 rule ixsmi_capture:
     input:
-        receipts=STUDY.receipts(),
+        *STUDY.branches(checkpoints),
+        receipts=STUDY.certain(),
         plan=STUDY.plan_file,
     output:
         f"{STUDY.results}/runs/ixsmi_capture.json",

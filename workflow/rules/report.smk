@@ -53,7 +53,8 @@ for name in STUDY.plan["experiments"]:
         name:
             f"experiment_{name}"
         input:
-            STUDY.receipts(name),
+            STUDY.certain(name),
+            *STUDY.branches(checkpoints, name),
         params:
             config=STUDY.config,
             experiment=name,

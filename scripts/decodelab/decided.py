@@ -1,0 +1,84 @@
+"""What an experiment's own data say, as others that wait for it are told.
+
+In: the plan's experiment, its verdicts and summary, and the tables of its own launches. Out: the
+content of a decision: verdict, what of it decides, causes of failed starts, and the figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from decodelab import decisions
+from decodelab.tables import Tables
+
+FIGURES = (
+    "id",
+    "verdict",
+    "metric",
+    "point",
+    "baseline",
+    "candidate",
+    "baseline_value",
+    "candidate_value",
+    "value",
+    "value_interval",
+    "effect",
+    "interval",
+    "smallest_effect",
+    "floor",
+    "floor_source",
+    "smallest_detectable",
+    "n_requests",
+    "n_launches",
+    "runs",
+    "reasons",
+)
+_NOT_YET = {"not_measured", "launches_missing"}
+
+
+def of(
+    experiment: Mapping[str, Any],
+    verdicts: Sequence[Mapping[str, Any]],
+    summary: Mapping[str, Any],
+    tables: Tables,
+) -> dict[str, Any]:
+    """`decision` is None where the verdict decides nothing; `unmeasured`: because runs still wait."""
+    points = [v for v in verdicts if v["question"] in summary["questions"]]
+    invalid = [v for v in points if v["verdict"] == "invalid"]
+    decision = decisions.decision((v["verdict"] for v in points), summary["verdict"])
+    waits = bool(invalid) and all(_waits(verdict) for verdict in invalid)
+    if not points and summary["verdict"] is None:
+        waits = not _tried(experiment, tables)
+    return {
+        "verdict": summary["verdict"],
+        "decision": decision,
+        "unmeasured": decision is None and waits,
+        "invalid_points": [verdict["id"] for verdict in invalid],
+        "causes": _causes(experiment, points, tables),
+        "points": [{key: verdict.get(key) for key in FIGURES} for verdict in points],
+    }
+
+
+def _waits(verdict: Mapping[str, Any]) -> bool:
+    """Whether nothing is wrong with a point but that it is not measured yet."""
+    codes = {reason.get("code") for reason in verdict["reasons"]}
+    return "not_measured" in codes and codes <= _NOT_YET
+
+
+def _tried(experiment: Mapping[str, Any], tables: Tables) -> bool:
+    """Of an experiment that only starts servers: whether each of its variants was started."""
+    return set(experiment["variants"]) <= {start["variant"] for start in tables.starts}
+
+
+def _causes(
+    experiment: Mapping[str, Any], points: Sequence[Mapping[str, Any]], tables: Tables
+) -> list[str]:
+    """Classes of the refused starts of the arms that the deciding points are about."""
+    arms = {
+        verdict.get(side) for verdict in points for side in ("baseline", "candidate", "variant")
+    }
+    if not points:
+        arms = set(experiment.get("variants") or [])
+    refused = [s for s in tables.starts if s["status"] == "not_possible" and s["variant"] in arms]
+    return sorted({str(s["cause_class"]) for s in refused if s["cause_class"]})
