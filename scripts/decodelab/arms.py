@@ -54,10 +54,13 @@ class Arm:
         return len(self.requests)
 
     @property
-    def population(self) -> dict[str, int]:
-        """Requests sent and succeeded over all measured runs."""
+    def population(self) -> dict[str, float | None]:
+        """Requests sent and succeeded over all measured runs; None where nothing was measured."""
+        if not self.rows:
+            return {"attempted": None, "ok": None, "success_rate": None}
         sent = sum(row["n_attempted"] or 0 for row in self.rows)
-        return {"attempted": sent, "ok": sum(row["n_ok"] or 0 for row in self.rows)}
+        ok = sum(row["n_ok"] or 0 for row in self.rows)
+        return {"attempted": sent, "ok": ok, "success_rate": ok / sent if sent else None}
 
     @property
     def value(self) -> float | None:

@@ -12,6 +12,7 @@ says too little, and the field's restart floor stands in.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -60,7 +61,7 @@ def in_order(arm: arms.Arm, tables: Tables) -> list[tuple[str, float]]:
 
 def _floor(logs: Sequence[float], metric: str) -> tuple[float, str]:
     n = len(logs)
-    squares = sum((b - a) ** 2 for a, b in zip(logs, logs[1:], strict=False))
+    squares = sum((b - a) ** 2 for a, b in itertools.pairwise(logs))
     if n < LEAST_STARTS or not squares:
         return effects.floor_of(metric), "field"
     scatter = effects.Scatter(math.sqrt(squares / (2 * (n - 1))), 2 * (n - 1) ** 2 / (3 * n - 4))

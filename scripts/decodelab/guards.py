@@ -140,9 +140,7 @@ def wilson(good: float, n: float) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def _difference(
-    base: Mapping[str, float], cand: Mapping[str, float]
-) -> tuple[float, float, float]:
+def _difference(base: Mapping[str, float], cand: Mapping[str, float]) -> tuple[float, float, float]:
     """(low, middle, high) in points of a share: paired within launches, or pooled t. One launch an
     arm tells no scatter: anything is possible.
     """

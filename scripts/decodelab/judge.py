@@ -7,10 +7,10 @@ is in `question_kinds`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from decodelab import anomalies, arms, bottleneck, gates, question_kinds, reasons
+from decodelab import aa_check, anomalies, arms, bottleneck, gates, question_kinds, reasons
 from decodelab.question_kinds import BLANK, Verdict, overall, stop
 from decodelab.tables import Tables
 
@@ -24,9 +24,17 @@ def judge(plan: Mapping[str, Any], tables: Tables) -> dict[str, Any]:
         for question in experiment["questions"]:
             verdicts.extend(answer(name, question, plan, tables))
     experiments = {
-        name: summary(experiment, verdicts, tables)
+        name: {
+            **summary(experiment, verdicts, tables),
+            "aa": aa_check.results(experiment, plan, tables),
+            "drift": _drifts(v for v in verdicts if v["experiment"] == name),
+        }
         for name, experiment in plan["experiments"].items()
     }
+    for verdict in verdicts:
+        verdict["reasons"] += [
+            why for entry in experiments.values() for why in aa_check.doubts(verdict, entry["aa"])
+        ]
     found = anomalies.find(plan, tables)
     known = bottleneck.Known(
         verdicts, {k: v["verdict"] for k, v in experiments.items()}, found, tables.starts
@@ -41,6 +49,12 @@ def judge(plan: Mapping[str, Any], tables: Tables) -> dict[str, Any]:
         "next": bottleneck.steps(plan.get("next_steps") or [], known),
         "actions": bottleneck.steps(plan.get("actions") or [], known),
     }
+
+
+def _drifts(verdicts: Iterable[Verdict]) -> list[dict[str, Any]]:
+    """The drift checks of an experiment's baselines, each once."""
+    found = [verdict["drift"] for verdict in verdicts if verdict["drift"]]
+    return [one for n, one in enumerate(found) if one not in found[:n]]
 
 
 def _failures_told(gate: dict[str, Any], tables: Tables) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def _guard(
         todo.add(at, f"{name} again", "each metric once")
     seen.append(name)
     asked = {**question, "metric": name}
-    if METRICS[name].level == "telemetry":
+    if METRICS[name].level == "telemetry" and METRICS[name].direction is not None:
         meaning_questions.sampled(todo, path, asked, str(question["kind"]))
     if todo.whole and not todo.found and question["kind"] == "compare_variants":
         names = [str(question["baseline"]), str(question["candidate"])]

@@ -217,9 +217,7 @@ def _difference(todo: Check, path: Path, question: dict[str, Any], kind: str) ->
     elif kind == "compare_variants" and todo.whole and not todo.found:
         arms = variants.resolve(todo.config)
         if base in arms and cand in arms and arms[base].server == arms[cand].server:
-            hint = (
-                "an arm against itself is the experiment's `aa`, which gives the noise between starts"
-            )
+            hint = "an arm against itself is the experiment's `aa`, which gives the noise between starts"
             todo.add(
                 (*path, "candidate"),
                 f'"{cand}", the same server as "{base}"',

@@ -71,9 +71,7 @@ def _scatter(
     return _pooled(own or samples)
 
 
-def _sample(
-    plan: Plan, tables: Tables, variant: str, sides: Sequence[arms.Arm]
-) -> _Sample | None:
+def _sample(plan: Plan, tables: Tables, variant: str, sides: Sequence[arms.Arm]) -> _Sample | None:
     """The A/A server's logarithms (of two sides: their differences) by launch."""
     found: list[dict[str, float]] = []
     for side in sides:

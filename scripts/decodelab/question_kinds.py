@@ -4,8 +4,9 @@ In: a blank verdict, the question, its point, the plan and the tables. Out: the 
 The rules are METRICS' "Questions and verdicts": supported if the 95 % interval lies above 0 and the
 estimate reaches max(smallest_effect, floor); refuted if the interval lies below smallest_effect;
 else inconclusive. One launch an arm has to reach floor and drift together, since nothing balanced
-its order. A guard that got worse makes a supported change refuted. An arm that cannot start makes the verdict not_possible; an arm that is invalid
-or not comparable makes it invalid, with the reasons.
+its order. A guard that got worse makes a supported change refuted. An arm that cannot start makes
+the verdict not_possible; an arm that is invalid or not comparable makes it invalid, with the
+reasons.
 """
 
 from __future__ import annotations
@@ -222,18 +223,14 @@ def _guard(
             verdict["reasons"] += guard["reasons"] or [guards.told("guard_open", guard)]
 
 
-def _drift(
-    verdict: Verdict, arm: arms.Arm, plan: Mapping[str, Any], tables: Tables
-) -> None:
+def _drift(verdict: Verdict, arm: arms.Arm, plan: Mapping[str, Any], tables: Tables) -> None:
     """A drift beyond its floor is a doubt about what other starts are compared with, no fault."""
     found = drift.check(plan, tables, arm)
     verdict["drift"] = found
     if found is not None and found["exceeds"] and verdict["method"] != "paired_t":
         shown = {name: f"{found[name]:+.1%}" for name in ("effect",)}
         verdict["reasons"].append(
-            reasons.reason(
-                "drift", variant=arm.variant, floor=f"{found['floor']:.1%}", **shown
-            )
+            reasons.reason("drift", variant=arm.variant, floor=f"{found['floor']:.1%}", **shown)
         )
 
 

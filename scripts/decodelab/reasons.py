@@ -73,12 +73,12 @@ TEXTS: dict[str, tuple[str, str]] = {
         "one launch in an arm: the interval is the field value of the restart floor, ±{floor}",
     ),
     "floor_measured": (
-        "噪声下限由本研究的 A/A 组实测：{variants} 的 {n} 次启动，启动间标准差 {scatter}，自由度 {df}",
+        "噪声底由本研究的 A/A 组实测：{variants} 的 {n} 次启动，启动间标准差 {scatter}，自由度 {df}",
         "the floor is measured by this study's A/A arm: {n} starts of {variants}, standard deviation"
         " between starts {scatter}, {df} degrees of freedom",
     ),
     "within_drift": (
-        "存疑：每组只有一次启动，顺序无法平衡；效应未超过噪声下限加上主机漂移（经验值 {drift}）",
+        "存疑：每组只有一次启动，顺序无法平衡；效应未超过噪声底加上主机漂移（经验值 {drift}）",
         "one launch in an arm, so the order is not balanced: the effect does not exceed the floor"
         " plus the host's drift (field value {drift})",
     ),
@@ -88,7 +88,7 @@ TEXTS: dict[str, tuple[str, str]] = {
         " {drift}) could hide the effect that was asked for",
     ),
     "drift": (
-        "存疑：{variant} 从最早一次启动到最晚一次启动变化了 {effect}，超过噪声下限 {floor}：主机在研究期间发生了漂移",
+        "存疑：{variant} 从最早一次启动到最晚一次启动变化了 {effect}，超过噪声底 {floor}：主机在研究期间发生了漂移",
         "a doubt: from its first start to its last {variant} changed by {effect}, more than the floor"
         " of {floor}: the host drifted meanwhile",
     ),

@@ -15,6 +15,7 @@ from decodelab import (
     numbers,
     report_annex,
     report_environment,
+    report_noise,
     report_verdicts,
     report_workload,
 )
@@ -52,6 +53,7 @@ class Section:
     figures: list[Figure]
     verdicts: list[Bullet]
     verdict_table: Table | None
+    noise: list[Bullet]  # A/A comparisons and drift checks
     anomalies: list[Bullet]
     failed: list[Bullet]
     explanation: Md
@@ -101,6 +103,7 @@ def section(
         figures=_figures(figures, name, folder, words),
         verdicts=[] if many else report_verdicts.verdict_bullets(findings, verdicts, words),
         verdict_table=(report_verdicts.verdict_table(findings, verdicts, words) if many else None),
+        noise=[Bullet(line) for line in report_noise.checks(findings, name, words)],
         anomalies=sentences.anomalies(findings, runs, words, MAX_ANOMALIES),
         failed=report_annex.failed_starts(findings, words, findings.variants_of(name)),
         explanation=sentences.explanation(findings, name, words),
