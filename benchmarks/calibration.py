@@ -35,7 +35,7 @@ DESIGNS = (
     Design(1, "other"),
     *(Design(starts, aa) for starts in (2, 3, 5) for aa in ("none", "own")),
 )
-STUDIES, QUICK_STUDIES = 2000, 150
+STUDIES, QUICK_STUDIES = 1000, 150
 SEED = 20260714
 HEAD = (
     "starts an arm",

@@ -166,7 +166,7 @@ def _spread(values: Sequence[float], top: float | None) -> tuple[float, tuple[fl
         middle, half, _ = _t([math.log(v) for v in values])
         return math.exp(middle), (math.exp(middle - half), math.exp(middle + half)), "log_t"
     if top is not None and min(values) > 0 and max(values) < top:
-        middle, half, _ = _t([math.log(v / (top - v)) for v in values])
+        middle, half, _ = _t([math.log(v) - math.log(top - v) for v in values])
         low, mid, high = (top * _expit(x) for x in (middle - half, middle, middle + half))
         return mid, (low, high), "logit_t"
     middle, half, _ = _t(list(values))

@@ -29,6 +29,7 @@ BLANK: Verdict = {
     "drift_allowance": None,  # what a claim must exceed beside the floor
     "drift": None,  # the baseline's first start against its last
     "guards": None,
+    "guarded": None,  # the guards that made a supported change refuted
     "smallest_detectable": None,
     "method": None,
     "baseline_value": None,
@@ -214,11 +215,12 @@ def _guard(
     same = question["kind"] == "compare_variants"
     found = [guards.judge(guard, base, cand, plan, tables, same) for guard in asked]
     verdict["guards"] = found or None
+    worse = [guard["metric"] for guard in found if guard["outcome"] == "worse"]
+    if worse and verdict["verdict"] == "supported":
+        verdict.update(verdict="refuted", guarded=worse)
     for guard in found:
         if guard["outcome"] == "worse":
             verdict["reasons"].append(guards.told("guard_worse", guard))
-            if verdict["verdict"] == "supported":
-                verdict["verdict"] = "refuted"
         elif guard["outcome"] == "open":
             verdict["reasons"] += guard["reasons"] or [guards.told("guard_open", guard)]
 

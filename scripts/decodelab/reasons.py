@@ -108,8 +108,8 @@ TEXTS: dict[str, tuple[str, str]] = {
         " {limit}",
     ),
     "guard_no_value": (
-        "护栏指标 {metric} 无法判断：{variants} 没有该指标的值",
-        "the guard {metric} cannot be told: it has no value in {variants}",
+        "护栏指标 {metric} 在 {variants} 中没有值",
+        "the guard {metric} has no value in {variants}",
     ),
     "metric_substituted": (
         "{metric} 无值，改用 {used}（两组 token 数相同，比值一致）",

@@ -46,7 +46,13 @@ def answer(findings: Findings, verdict: Verdict, words: Words, coarse: bool = Fa
         "series": _series(findings, verdict, words),
         "refused": refused(findings, verdict, words),
     }
-    text = words.say(f"answer.{verdict['kind']}.{state(findings, verdict)}", **places)
+    guarded = verdict.get("guarded") or []
+    if guarded:
+        places["guarded"] = markdown.joined(
+            [metric_label(words, name) for name in guarded], words.say("sentence.comma")
+        )
+    key = "guarded" if guarded else state(findings, verdict)
+    text = words.say(f"answer.{verdict['kind']}.{key}", **places)
     return markdown.joined(
         [text, *_clauses(findings, verdict, words, coarse)], words.say("sentence.and")
     )
