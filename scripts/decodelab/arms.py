@@ -54,6 +54,15 @@ class Arm:
         return len(self.requests)
 
     @property
+    def population(self) -> dict[str, float | None]:
+        """Requests sent and succeeded over all measured runs; None where nothing was measured."""
+        if not self.rows:
+            return {"attempted": None, "ok": None, "success_rate": None}
+        sent = sum(row["n_attempted"] or 0 for row in self.rows)
+        ok = sum(row["n_ok"] or 0 for row in self.rows)
+        return {"attempted": sent, "ok": ok, "success_rate": ok / sent if sent else None}
+
+    @property
     def value(self) -> float | None:
         """The arm's middle: the mean over launches."""
         return statistics.fmean(self.launches.values()) if self.launches else None
@@ -157,11 +166,14 @@ def mismatches(
     if sources[0] != sources[1]:
         out.append(reasons.reason("sources_differ", a=sources[0], b=sources[1]))
     out += _identities(base, cand, plan, tables)
+    return out + event_mismatches(base, cand, plan)
+
+
+def event_mismatches(base: Arm, cand: Arm, plan: Mapping[str, Any]) -> list[dict[str, str]]:
+    """What makes the arms incomparable in a metric that rests on when events came."""
     if base.metric.startswith("itl_s"):
-        out += _gaps(base, cand, plan)
-    elif base.metric in EVENT_METRICS:
-        out += _bursts(base, cand, plan)
-    return out
+        return _gaps(base, cand, plan)
+    return _bursts(base, cand, plan) if base.metric in EVENT_METRICS else []
 
 
 def _tokens(base: Arm, cand: Arm) -> list[dict[str, str]]:

@@ -246,6 +246,7 @@ COLUMNS: dict[str, dict[str, Column]] = {
         "line": Column("", "its 1-based line number in the log"),
         "hint_en": Column("", "one action"),
         "hint_zh": Column("", "the same in Chinese"),
+        "t_begin_s": Column("s", "when the start began: seconds since 1970 by the host's clock"),
         "ready_s": Column("s", "from spawn to the first real token, else by the log's own stamps"),
         "backend": Column("", "attention backend that the log names"),
         "ignored": Column(

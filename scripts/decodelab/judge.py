@@ -7,10 +7,11 @@ is in `question_kinds`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from decodelab import (
+    aa_check,
     anomalies,
     arms,
     bottleneck,
@@ -33,8 +34,17 @@ def judge(plan: Mapping[str, Any], tables: Tables) -> dict[str, Any]:
     """All of verdicts.json."""
     experiments, answers, settled = _experiments(plan, tables)
     for name, experiment in plan["experiments"].items():
-        experiments[name]["stream"] = stream_use.judge(experiment, plan, tables)
+        mine = answers.get(name, [])
+        experiments[name] |= {
+            "stream": stream_use.judge(experiment, plan, tables),
+            "aa": aa_check.results(experiment, plan, tables),
+            "drift": _drifts(mine),
+        }
     verdicts = [verdict for name in plan["experiments"] for verdict in answers.get(name, [])]
+    for verdict in verdicts:
+        verdict["reasons"] += [
+            why for entry in experiments.values() for why in aa_check.doubts(verdict, entry["aa"])
+        ]
     found = anomalies.find(plan, tables)
     known = Known(
         verdicts,
@@ -105,6 +115,12 @@ def alone(
 def _answers(name: str, plan: Mapping[str, Any], tables: Tables) -> list[Verdict]:
     questions = plan["experiments"][name]["questions"]
     return [verdict for asked in questions for verdict in answer(name, asked, plan, tables)]
+
+
+def _drifts(verdicts: Iterable[Verdict]) -> list[dict[str, Any]]:
+    """The drift checks of an experiment's baselines, each once."""
+    found = [verdict["drift"] for verdict in verdicts if verdict["drift"]]
+    return [one for n, one in enumerate(found) if one not in found[:n]]
 
 
 def _failures_told(gate: dict[str, Any], tables: Tables) -> dict[str, Any]:

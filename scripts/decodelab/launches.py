@@ -54,18 +54,25 @@ def wishes(
     points: dict[str, list[Point]],
     grids: dict[str, list[str]],
 ) -> Iterator[Wish]:
-    """Config order; the arms of every second start are turned round (A B, B A, A B ...)."""
+    """Config order; the arms of every second start are turned round (A B, B A, A B ...).
+
+    The A/A arm is one arm more in that order, so that its starts lie between the others: with A
+    twice, A B A', A' B A, A B A' ... Its start numbers follow those of the repeats.
+    """
     quick = config["control"].get("quick")
     for name, experiment in config["experiments"].items():
-        order = arms(experiment, grids)
-        for start in range(1, (1 if quick else experiment["repeats"]) + 1):
-            for variant, loads in order if start % 2 else order[::-1]:
+        repeats = 1 if quick else experiment["repeats"]
+        order = [(variant, loads, 0) for variant, loads in arms(experiment, grids)]
+        if experiment.get("aa") and not quick:
+            order += [(v, loads, repeats) for v, loads, _ in order if v == experiment["aa"]]
+        for start in range(1, repeats + 1):
+            for variant, loads, after in order if start % 2 else order[::-1]:
                 chosen: list[Point | None] = [point for load in loads for point in points[load]]
                 for point in chosen or [None]:
-                    yield _wish(config, name, variants[variant], start, point)
+                    yield _wish(config, name, variants[variant], after + start, point)
                 for load in races.full_loads(experiment, loads):
                     for point in points[load]:
-                        wish = _wish(config, name, variants[variant], start, point)
+                        wish = _wish(config, name, variants[variant], after + start, point)
                         yield replace(wish, screened=True)
 
 

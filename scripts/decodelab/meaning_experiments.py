@@ -8,6 +8,7 @@ from cargo import race
 from cargo.start_cause import CLASSES
 from decodelab import (
     launches,
+    meaning_guards,
     meaning_questions,
     meaning_servers,
     mistakes,
@@ -31,10 +32,12 @@ def check(todo: Check) -> None:
     experiments = todo.config.get("experiments") or {}
     for name, entry in experiments.items():
         _runs(todo, name, entry)
+        _aa(todo, name, entry)
         _when(todo, name, entry)
         if entry.get("screen"):
             _screen(todo, name, entry)
     meaning_questions.check(todo)
+    meaning_guards.check(todo)
     _evidence(todo)
     if todo.whole and not todo.found:
         _run_names(todo)
@@ -78,6 +81,23 @@ def _screen(todo: Check, name: str, entry: dict[str, Any]) -> None:
         todo.known((*path, "metric"), known, list(race.METRICS), "no metric of a race")
     if screen.get("within") is not None:
         todo.text((*path, "within"), screen["within"], targets.share)
+
+
+def _aa(todo: Check, name: str, entry: dict[str, Any]) -> None:
+    """The A/A arm is a variant that the experiment runs (a grid's cell by its own name), with runs."""
+    aa, path = entry.get("aa"), ("experiments", name, "aa")
+    if not aa:
+        return
+    cells, runs = meaning_servers.cells(todo), entry.get("runs") or {}
+    inside = {cell: runs[grid] for cell, grid in cells.items() if grid in runs}
+    runs = {v: loads for v, loads in runs.items() if v not in cells.values()} | inside
+    if not todo.known(path, aa, list(runs), "not a variant of this experiment:"):
+        return
+    if not runs[aa]:
+        todo.add(path, f'"{aa}", which is only started', "a variant with a workload")
+    if todo.config["server"].get("attach"):
+        found = "a second arm of an attached server"
+        todo.add(path, found, "no aa: a server that already runs is never restarted")
 
 
 def _when(todo: Check, name: str, entry: dict[str, Any]) -> None:

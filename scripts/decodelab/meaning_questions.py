@@ -34,8 +34,8 @@ NEEDS = {
 }
 _ANY_KIND = ("id", "kind", "metric", "concurrency", "ask")
 _MAY = {
-    "compare_variants": ("direction", "explains_gap_to"),
-    "compare_workloads": ("direction", "explains_gap_to"),
+    "compare_variants": ("direction", "explains_gap_to", "guard"),
+    "compare_workloads": ("direction", "explains_gap_to", "guard"),
     "threshold": ("target",),
     "scaling": ("direction",),
     "level": (),
@@ -45,7 +45,7 @@ _MAY = {
 def check(todo: Check) -> None:
     seen: list[str] = []
     for name, entry in (todo.config.get("experiments") or {}).items():
-        for n, (path, question) in enumerate(_paths(name, entry), start=1):
+        for n, (path, question) in enumerate(paths(name, entry), start=1):
             if not question:
                 continue
             identity = questions.question_id(name, n, question)
@@ -55,7 +55,7 @@ def check(todo: Check) -> None:
             _question(todo, path, question, races.all_loads(entry))
 
 
-def _paths(name: str, entry: dict[str, Any]) -> list[tuple[Path, dict[str, Any]]]:
+def paths(name: str, entry: dict[str, Any]) -> list[tuple[Path, dict[str, Any]]]:
     single: list[tuple[Path, dict[str, Any]]] = []
     if entry.get("question"):
         single = [(("experiments", name, "question"), entry["question"])]
@@ -100,10 +100,10 @@ def _metric(todo: Check, path: Path, question: dict[str, Any], kind: str, metric
         found = f"nothing, and {question['metric']} has no better side of its own"
         todo.add((*path, "direction"), found, "higher or lower")
     if metric.level == "telemetry":
-        _sampled(todo, path, question, kind)
+        sampled(todo, path, question, kind)
 
 
-def _sampled(todo: Check, path: Path, question: dict[str, Any], kind: str) -> None:
+def sampled(todo: Check, path: Path, question: dict[str, Any], kind: str) -> None:
     keys = ("baseline", "candidate") if kind == "compare_workloads" else ("workload",)
     for key in keys:
         load = (todo.config.get("workloads") or {}).get(question.get(key))
@@ -148,7 +148,8 @@ def _arms(
         _point(todo, path, question, [str(arm[3]) for arm in arms], kind)
         _difference(todo, path, question, kind)
         if todo.whole:
-            _events(todo, path, question, [str(arm[1]) for arm in arms], str(arms[0][3]))
+            names = [str(arm[1]) for arm in arms]
+            events(todo, path, question, names, str(arms[0][3]))
 
 
 def _arm(
@@ -217,9 +218,7 @@ def _difference(todo: Check, path: Path, question: dict[str, Any], kind: str) ->
     elif kind == "compare_variants" and todo.whole and not todo.found:
         arms = variants.resolve(todo.config)
         if base in arms and cand in arms and arms[base].server == arms[cand].server:
-            hint = (
-                "an arm repeated against itself is `repeats`, which gives the noise between starts"
-            )
+            hint = "an arm against itself is the experiment's `aa`, which gives the noise between starts"
             todo.add(
                 (*path, "candidate"),
                 f'"{cand}", the same server as "{base}"',
@@ -259,7 +258,7 @@ def _one_run(todo: Check, path: Path, question: dict[str, Any]) -> None:
             return
 
 
-def _events(todo: Check, path: Path, question: dict[str, Any], names: list[str], load: str) -> None:
+def events(todo: Check, path: Path, question: dict[str, Any], names: list[str], load: str) -> None:
     """Metrics that rest on when events came, of arms whose events hold unlike many tokens."""
     metric = questions.metric(str(question.get("metric")))
     differing = _bursts_differ(todo, names) if metric in EVENT_METRICS else None

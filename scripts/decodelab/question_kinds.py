@@ -3,8 +3,10 @@
 In: a blank verdict, the question, its point, the plan and the tables. Out: the verdict, filled in.
 The rules are METRICS' "Questions and verdicts": supported if the 95 % interval lies above 0 and the
 estimate reaches max(smallest_effect, floor); refuted if the interval lies below smallest_effect;
-else inconclusive. An arm that cannot start makes the verdict not_possible; an arm that is invalid
-or not comparable makes it invalid, with the reasons.
+else inconclusive. One launch an arm has to reach floor and drift together, since nothing balanced
+its order. A guard that got worse makes a supported change refuted. An arm that cannot start makes
+the verdict not_possible; an arm that is invalid or not comparable makes it invalid, with the
+reasons.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from decodelab import arms, effects, gates, reasons
+from decodelab import arms, drift, effects, gates, guards, measured_floor, reasons
 from decodelab.tables import Tables
 
 SMALLEST_EFFECT = 0.05  # where a question names none: the size of a typical single win
@@ -23,6 +25,11 @@ BLANK: Verdict = {
     "interval": None,
     "floor": None,
     "floor_source": None,
+    "floor_basis": None,  # of a measured floor: scatter, degrees of freedom, starts
+    "drift_allowance": None,  # what a claim must exceed beside the floor
+    "drift": None,  # the baseline's first start against its last
+    "guards": None,
+    "guarded": None,  # the guards that made a supported change refuted
     "smallest_detectable": None,
     "method": None,
     "baseline_value": None,
@@ -58,6 +65,7 @@ def _enter(verdict: Verdict, *sides: arms.Arm) -> None:
     """
     verdict["runs"] = list(dict.fromkeys(row["run"] for arm in sides for row in arm.rows))
     verdict["n_requests"] = [arm.n_requests for arm in sides]
+    verdict["population"] = [arm.population for arm in sides]
     verdict["n_launches"] = [len(arm.launches) for arm in sides]
     verdict["suspect_runs"] = list(dict.fromkeys(name for arm in sides for name in arm.suspect))
     late = [name for arm in sides if arm.rows for name in arm.missing]
@@ -101,7 +109,9 @@ def compare(
     if wrong:
         stop(verdict, "invalid", wrong)
         return
-    _decide(verdict, question, base.launches, cand.launches, metric)
+    _decide(verdict, question, base, cand, plan, tables)
+    _guard(verdict, question, base, cand, plan, tables)
+    _drift(verdict, base, plan, tables)
     if verdict["needed_effect"] is not None and verdict["interval"] is not None:
         low, high = verdict["interval"]
         verdict["explains_gap"] = (
@@ -126,14 +136,16 @@ def _substitute(verdict: Verdict, metric: str, sides: Sequence[arms.Arm], tables
 def _decide(
     verdict: Verdict,
     question: Mapping[str, Any],
-    base: Mapping[str, float],
-    cand: Mapping[str, float],
-    metric: str,
+    base: arms.Arm,
+    cand: arms.Arm,
+    plan: Mapping[str, Any],
+    tables: Tables,
 ) -> None:
     """Effect, interval and verdict of a relative change."""
     sign = -1 if question.get("direction") == "lower" else 1
+    scatter = measured_floor.of(plan, tables, base, cand)
     try:
-        found = effects.compared(base, cand, metric, sign)
+        found = effects.compared(base.launches, cand.launches, base.metric, sign, scatter)
     except effects.NoRelativeChange:
         stop(verdict, "invalid", [reasons.reason("no_relative_change")])
         return
@@ -142,23 +154,87 @@ def _decide(
     verdict.update(
         effect=found.effect,
         interval=list(found.interval),
-        floor=found.floor,
-        floor_source=found.floor_source,
         smallest_effect=smallest,
         smallest_detectable=found.detectable,
-        method=found.method,
+        drift_allowance=found.drift or None,
         verdict=word(found, smallest),
     )
-    if found.method == "floor" and found.floor:
+    _floor(verdict, found, scatter)
+    if found.drift:
+        verdict["reasons"] += _unbalanced(verdict["verdict"], found, smallest)
+
+
+def _floor(verdict: Verdict, found: effects.Estimate, scatter: effects.Scatter | None) -> None:
+    """The floor, where it comes from, and what its starts were."""
+    verdict.update(floor=found.floor, floor_source=found.floor_source, method=found.method)
+    if found.floor_source == "measured" and scatter is not None:
+        verdict["floor_basis"] = {
+            "scatter": scatter.s,
+            "df": scatter.df,
+            "starts": list(scatter.starts),
+            "variants": list(scatter.variants),
+        }
+        shown = {"n": len(scatter.starts), "df": f"{scatter.df:g}", "scatter": f"{scatter.s:.2%}"}
+        verdict["reasons"].append(
+            reasons.reason("floor_measured", variants=", ".join(scatter.variants), **shown)
+        )
+    elif found.method == "floor" and found.floor:
         verdict["reasons"].append(reasons.reason("one_launch", floor=f"{found.floor:.0%}"))
+
+
+def _unbalanced(verdict: str, found: effects.Estimate, smallest: float) -> list[dict[str, str]]:
+    """What the drift of an order of two starts did to the verdict, or may have done."""
+    drift = f"{found.drift:.0%}"
+    low, high = found.interval
+    if verdict == "inconclusive" and low > 0 and found.effect >= max(smallest, found.floor):
+        return [reasons.reason("within_drift", drift=drift)]
+    if verdict == "refuted" and high + found.drift >= smallest:
+        return [reasons.reason("refuted_within_drift", drift=drift)]
+    return []
 
 
 def word(found: effects.Estimate, smallest: float) -> str:
     """The verdict of an effect: see the file's first lines."""
     low, high = found.interval
-    if low > 0 and found.effect >= max(smallest, found.floor):
+    if low > 0 and found.effect >= max(smallest, found.floor + found.drift):
         return "supported"
     return "refuted" if high < smallest else "inconclusive"
+
+
+def _guard(
+    verdict: Verdict,
+    question: Mapping[str, Any],
+    base: arms.Arm,
+    cand: arms.Arm,
+    plan: Mapping[str, Any],
+    tables: Tables,
+) -> None:
+    """What must not get worse; a loss takes a supported change back, one that cannot be told is
+    named.
+    """
+    asked = question.get("guard") or []
+    same = question["kind"] == "compare_variants"
+    found = [guards.judge(guard, base, cand, plan, tables, same) for guard in asked]
+    verdict["guards"] = found or None
+    worse = [guard["metric"] for guard in found if guard["outcome"] == "worse"]
+    if worse and verdict["verdict"] == "supported":
+        verdict.update(verdict="refuted", guarded=worse)
+    for guard in found:
+        if guard["outcome"] == "worse":
+            verdict["reasons"].append(guards.told("guard_worse", guard))
+        elif guard["outcome"] == "open":
+            verdict["reasons"] += guard["reasons"] or [guards.told("guard_open", guard)]
+
+
+def _drift(verdict: Verdict, arm: arms.Arm, plan: Mapping[str, Any], tables: Tables) -> None:
+    """A drift beyond its floor is a doubt about what other starts are compared with, no fault."""
+    found = drift.check(plan, tables, arm)
+    verdict["drift"] = found
+    if found is not None and found["exceeds"] and verdict["method"] != "paired_t":
+        shown = {name: f"{found[name]:+.1%}" for name in ("effect",)}
+        verdict["reasons"].append(
+            reasons.reason("drift", variant=arm.variant, floor=f"{found['floor']:.1%}", **shown)
+        )
 
 
 def _gap(
@@ -194,20 +270,15 @@ def _single(
     _enter(verdict, arm)
     if _blocked(verdict, plan, tables, arm):
         return None
+    scatter = measured_floor.of_one(plan, tables, arm)
     try:
-        found = effects.alone(list(arm.launches.values()), question["metric"])
+        found = effects.alone(list(arm.launches.values()), arm.metric, scatter)
     except effects.NoRelativeChange:
         stop(verdict, "invalid", [reasons.reason("no_relative_change")])
         return None
-    verdict.update(
-        value=found.effect,
-        interval=list(found.interval),
-        floor=found.floor,
-        floor_source=found.floor_source,
-        method=found.method,
-    )
-    if found.method == "floor" and found.floor:
-        verdict["reasons"].append(reasons.reason("one_launch", floor=f"{found.floor:.0%}"))
+    verdict.update(value=found.effect, interval=list(found.interval))
+    _floor(verdict, found, scatter)
+    _drift(verdict, arm, plan, tables)
     return found
 
 
@@ -287,7 +358,7 @@ def scaling(
     steps = []
     for level in sorted(curve)[1:]:
         step: Verdict = {**BLANK, "verdict": "invalid", "reasons": [], "concurrency": level}
-        _decide(step, question, curve[first].launches, curve[level].launches, metric)
+        _decide(step, question, curve[first], curve[level], plan, tables)
         step["value"] = curve[level].value
         steps.append(step)
     best = max(steps, key=lambda s: float("-inf") if s["effect"] is None else s["effect"])
@@ -296,6 +367,8 @@ def scaling(
         "interval",
         "floor",
         "floor_source",
+        "floor_basis",
+        "drift_allowance",
         "smallest_effect",
         "smallest_detectable",
         "method",
@@ -307,3 +380,4 @@ def scaling(
     verdict["reasons"].extend(best["reasons"])
     keep = ("concurrency", "verdict", "effect", "interval", "value")
     verdict["points"] = [{name: step[name] for name in keep} for step in steps]
+    _drift(verdict, curve[first], plan, tables)

@@ -66,6 +66,7 @@ def experiments(
             "purpose": text(entry.get("purpose")),
             "section": entry.get("section"),
             "repeats": entry["repeats"],
+            "aa": entry.get("aa"),
             "variants": [cell for given in entry["runs"] for cell in grids.get(given, [given])],
             "workloads": list(
                 dict.fromkeys(
@@ -110,9 +111,26 @@ def _question(
         "target": targets.target(aim) if aim else study_targets(config).get(name),
         "expected": question.get("expected"),
         "explains_gap_to": metric(gap) if isinstance(gap, str) else gap,
+        "guard": guards(question),
         "points": _points(question, grids, variants, runs),
         "ask": text(question.get("ask")),
     }
+
+
+def guards(question: dict[str, Any]) -> list[dict[str, Any]]:
+    """The metrics that must not get worse, each with what it may lose; a bare name has the default."""
+    out = []
+    for given in question.get("guard") or []:
+        entry = {"metric": given} if isinstance(given, str) else given
+        name, loss = metric(entry["metric"]), entry.get("worse_by")
+        limit = guard_limit(name) if loss is None else targets.share(loss)
+        out.append({"metric": name, "worse_by": limit})
+    return out
+
+
+def guard_limit(name: str) -> float:
+    """What a guarded metric may lose where nothing is said: of a share, in points of it."""
+    return 0.01 if METRICS[name].unit == "share" else 0.05
 
 
 def _points(

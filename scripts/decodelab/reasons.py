@@ -78,6 +78,45 @@ TEXTS: dict[str, tuple[str, str]] = {
         "每组只有一次启动：区间取自启动间噪声的经验值 ±{floor}",
         "one launch in an arm: the interval is the field value of the restart floor, ±{floor}",
     ),
+    "floor_measured": (
+        "噪声底由本研究的 A/A 组实测：{variants} 的 {n} 次启动，启动间标准差 {scatter}，自由度 {df}",
+        "the floor is measured by this study's A/A arm: {n} starts of {variants}, standard deviation"
+        " between starts {scatter}, {df} degrees of freedom",
+    ),
+    "within_drift": (
+        "存疑：每组只有一次启动，顺序无法平衡；效应未超过噪声底加上主机漂移（经验值 {drift}）",
+        "one launch in an arm, so the order is not balanced: the effect does not exceed the floor"
+        " plus the host's drift (field value {drift})",
+    ),
+    "refuted_within_drift": (
+        "存疑：每组只有一次启动，顺序无法平衡；主机漂移（经验值 {drift}）可能掩盖了要求的效应",
+        "a doubt: one launch in an arm, so the order is not balanced; the host's drift (field value"
+        " {drift}) could hide the effect that was asked for",
+    ),
+    "drift": (
+        "存疑：{variant} 从最早一次启动到最晚一次启动变化了 {effect}，超过噪声底 {floor}：主机在研究期间发生了漂移",
+        "a doubt: from its first start to its last {variant} changed by {effect}, more than the floor"
+        " of {floor}: the host drifted meanwhile",
+    ),
+    "aa_differs": (
+        "存疑：{variant} 与自身比较（A/A）也有差异：{effect}，95% 区间 {low} 至 {high} 不含 0",
+        "a doubt: {variant} differs from itself (A/A) by {effect}; the 95% interval {low} to {high}"
+        " does not hold 0",
+    ),
+    "guard_worse": (
+        "护栏指标 {metric} 变差：{effect}（95% 区间 {low} 至 {high}），超过允许的 {limit}",
+        "the guard {metric} got worse: {effect} (95% interval {low} to {high}), more than the"
+        " {limit} that it may lose",
+    ),
+    "guard_open": (
+        "护栏指标 {metric} 无法判断：{effect}（95% 区间 {low} 至 {high}），允许变差 {limit}",
+        "the guard {metric} cannot be told: {effect} (95% interval {low} to {high}), and it may lose"
+        " {limit}",
+    ),
+    "guard_no_value": (
+        "护栏指标 {metric} 在 {variants} 中没有值",
+        "the guard {metric} has no value in {variants}",
+    ),
     "metric_substituted": (
         "{metric} 无值，改用 {used}（两组 token 数相同，比值一致）",
         "{metric} is not known; {used} is used (with equal token counts the ratio is the same)",

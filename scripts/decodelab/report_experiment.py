@@ -16,6 +16,7 @@ from decodelab import (
     report_annex,
     report_backends,
     report_environment,
+    report_noise,
     report_path,
     report_ranking,
     report_stream,
@@ -59,6 +60,7 @@ class Section:
     verdicts: list[Bullet]
     verdict_table: Table | None
     stream: list[Bullet]
+    noise: list[Bullet]  # A/A comparisons and drift checks
     anomalies: list[Bullet]
     failed: list[Bullet]
     explanation: Md
@@ -114,6 +116,7 @@ def section(
         verdicts=[] if many else report_verdicts.verdict_bullets(findings, verdicts, words),
         verdict_table=(report_verdicts.verdict_table(findings, verdicts, words) if many else None),
         stream=report_stream.bullets(findings, name, words),
+        noise=[Bullet(line) for line in report_noise.checks(findings, name, words)],
         anomalies=sentences.anomalies(findings, runs, words, MAX_ANOMALIES),
         failed=report_annex.failed_starts(findings, words, findings.variants_of(name)),
         explanation=report_path.explanation(findings, name, words)

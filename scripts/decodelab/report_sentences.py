@@ -74,12 +74,14 @@ def explanation(findings: Findings, experiment: str, words: Words) -> Md:
         return words.say("explain.pending")
     if state(findings, experiment) == "unmeasured":
         return words.say("explain.unmeasured")
+    speaker = deciding(findings, experiment)
+    if speaker is not None and speaker.get("guarded"):
+        return words.say("explain.guarded")  # the config's text is about the metric asked for
     then: Mapping[str, Any] = findings.experiments[experiment].get("then") or {}
     judged = ((findings.judged.get("experiments") or {}).get(experiment) or {}).get("text")
     text = words.pick(then.get(verdict)) or words.pick(judged)
     if text:
         return markdown.prose(text)
-    speaker = deciding(findings, experiment)
     if speaker is None:
         return words.say(f"explain.any.{verdict}")
     return words.say(

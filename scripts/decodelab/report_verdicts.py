@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from decodelab import markdown, numbers
+from decodelab import markdown, numbers, report_noise
 from decodelab.findings import Findings, Verdict, values
 from decodelab.markdown import Md
 from decodelab.report_labels import metric_label, statistic
@@ -17,6 +17,7 @@ from decodelab.report_tables import Table
 from decodelab.words import Words
 
 MANY_VERDICTS = 4  # more are written as a table
+GUARD_CODES = ("guard_worse", "guard_open", "guard_no_value")  # told by each guard's own line
 
 
 @dataclass
@@ -45,7 +46,13 @@ def answer(findings: Findings, verdict: Verdict, words: Words, coarse: bool = Fa
         "series": _series(findings, verdict, words),
         "refused": refused(findings, verdict, words),
     }
-    text = words.say(f"answer.{verdict['kind']}.{state(findings, verdict)}", **places)
+    guarded = verdict.get("guarded") or []
+    if guarded:
+        places["guarded"] = markdown.joined(
+            [metric_label(words, name) for name in guarded], words.say("sentence.comma")
+        )
+    key = "guarded" if guarded else state(findings, verdict)
+    text = words.say(f"answer.{verdict['kind']}.{key}", **places)
     return markdown.joined(
         [text, *_clauses(findings, verdict, words, coarse)], words.say("sentence.and")
     )
@@ -228,6 +235,7 @@ def evidence(verdict: Verdict, words: Words) -> Md:
         "value_interval",
         "smallest_effect",
         "floor",
+        "drift_allowance",
         "smallest_detectable",
     ):
         shown = _evidence_value(key, verdict)
@@ -237,6 +245,9 @@ def evidence(verdict: Verdict, words: Words) -> Md:
         counts = [numbers.count(n) for n in verdict.get(key) or [] if n is not None]
         if counts:
             parts.append(words.say(f"evidence.{key}", value=" / ".join(counts)))
+    succeeded = report_noise.population(verdict)
+    if succeeded != numbers.DASH:
+        parts.append(words.say("evidence.population", value=succeeded))
     return markdown.joined(parts, words.say("sentence.semicolon"))
 
 
@@ -267,15 +278,14 @@ def verdict_bullets(findings: Findings, verdicts: Sequence[Verdict], words: Word
             answer=answer(findings, verdict, words),
         )
         under = [evidence(verdict, words)] if evidence(verdict, words) else []
+        under += report_noise.guard_lines(verdict, words)
         bullets.append(Bullet(text, under + reasons(verdict, words)))
     return bullets
 
 
 def reasons(verdict: Verdict, words: Words) -> list[Md]:
-    texts = [
-        markdown.escape(words.pick(item) or item.get("code") or "")
-        for item in verdict.get("reasons") or []
-    ]
+    told = (item for item in verdict.get("reasons") or [] if item.get("code") not in GUARD_CODES)
+    texts = [markdown.escape(words.pick(item) or item.get("code") or "") for item in told]
     if verdict.get("suspect_runs"):
         texts.append(words.say("evidence.suspect", runs=names(verdict["suspect_runs"], words)))
     return [text for text in texts if text]
@@ -288,7 +298,8 @@ def verdict_table(findings: Findings, verdicts: Sequence[Verdict], words: Words)
         for key in ("verdict", "candidate", "baseline", "metric_name", "point")
     ]
     head += [
-        words.say(f"table.{key}") for key in ("before_after", "effect", "interval", "floor", "n")
+        words.say(f"table.{key}")
+        for key in ("before_after", "effect", "interval", "floor", "population", "n")
     ]
     rows = []
     for verdict in verdicts:
@@ -307,10 +318,11 @@ def verdict_table(findings: Findings, verdicts: Sequence[Verdict], words: Words)
                 numbers.effect(verdict.get("effect")),
                 numbers.interval(verdict.get("interval")),
                 numbers.size(verdict.get("floor")),
+                report_noise.population(verdict),
                 f"{'/'.join(counts) or numbers.DASH} · {'/'.join(launches) or numbers.DASH}",
             ]
         )
-    return Table(head, ["left"] * 5 + ["right"] * 5, rows, notes=_reason_notes(verdicts, words))
+    return Table(head, ["left"] * 5 + ["right"] * 6, rows, notes=_reason_notes(verdicts, words))
 
 
 def _before_after(metric: str, before: float | None, after: float | None) -> str:
@@ -326,7 +338,7 @@ def _reason_notes(verdicts: Sequence[Verdict], words: Words) -> list[Md]:
     about: dict[Md, dict[str, None]] = {}
     told = [verdict for verdict in verdicts if verdict["verdict"] != "not_possible"]
     for verdict in told:
-        for text in reasons(verdict, words):
+        for text in [*report_noise.guard_lines(verdict, words), *reasons(verdict, words)]:
             about.setdefault(text, {})[verdict.get("candidate") or verdict["id"]] = None
     everyone = {verdict.get("candidate") or verdict["id"] for verdict in told}
     return [

@@ -111,6 +111,7 @@ def start_row(entry: Mapping[str, Any], log: str | None, source: str | None) -> 
         "line": cause.get("line"),
         "hint_en": hint.get("en"),
         "hint_zh": hint.get("zh"),
+        "t_begin_s": telemetry.number(facts.get("t_begin")),
         "ready_s": ready if ready is not None else seen.ready_s,
         "backend": seen.backend,
         "ignored": ";".join(told.ignored) or None,

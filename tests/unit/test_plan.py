@@ -253,6 +253,43 @@ def test_arms_are_turned_round_from_start_to_start() -> None:
     assert order(data | {"control": {"quick": True}}) == ["base1", "fast1"]
 
 
+def test_the_aa_arm_is_spread_over_the_order() -> None:
+    """Base twice: its own starts 1-3 and, as a second arm of itself, 4-6."""
+    data = small()
+    data["experiments"]["A"] |= {"repeats": 3, "aa": "base"}
+    wanted = "base1 fast1 base4 base5 fast2 base2 base3 fast3 base6"
+    assert order(data) == wanted.split()
+    made = expand(data)
+    places = {
+        v: [n for n, x in enumerate(order(data)) if x.startswith(v)] for v in ("base", "fast")
+    }
+    means = {name: sum(found) / len(found) for name, found in places.items()}
+    assert abs(means["base"] - means["fast"]) <= 0.5
+    (question,) = made["experiments"]["A"]["questions"]
+    (point,) = question["points"]
+    assert [len(point[side]) for side in ("baseline", "candidate")] == [6, 3]
+    assert made["experiments"]["A"]["aa"] == "base"
+
+
+def test_an_aa_arm_leaves_the_other_launches_as_they_are() -> None:
+    data = small()
+    before = [la["digest"] for la in expand(data)["launches"]]
+    data["experiments"]["A"]["aa"] = "base"
+    assert [la["digest"] for la in expand(data)["launches"]][:2] == before
+    assert order(data | {"control": {"quick": True}}) == ["base1", "fast1"]
+
+
+def test_guards_are_metrics_with_what_they_may_lose() -> None:
+    data = small()
+    question = data["experiments"]["A"]["question"]
+    question["guard"] = ["ttft_p90_s", "success_rate", {"metric": "ttft_s", "worse_by": "10%"}]
+    assert expand(data)["experiments"]["A"]["questions"][0]["guard"] == [
+        {"metric": "ttft_s_p90", "worse_by": 0.05},
+        {"metric": "success_rate", "worse_by": 0.01},
+        {"metric": "ttft_s", "worse_by": 0.1},
+    ]
+
+
 def test_config_order_over_experiments_and_a_start_counts_once() -> None:
     data = small()
     data["experiments"]["B"] = {"runs": {"fast": ["short"], "base": ["short"]}, "repeats": 2}
