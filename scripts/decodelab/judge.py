@@ -10,7 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from decodelab import anomalies, arms, bottleneck, gates, question_kinds, reasons
+from decodelab import (
+    anomalies,
+    attribution,
+    bottleneck,
+    gates,
+    question_kinds,
+    reasons,
+    score_table,
+    ttft_buckets,
+)
 from decodelab.question_kinds import BLANK, Verdict, overall, stop
 from decodelab.tables import Tables
 
@@ -36,22 +45,14 @@ def judge(plan: Mapping[str, Any], tables: Tables) -> dict[str, Any]:
         "verdicts": verdicts,
         "experiments": experiments,
         "anomalies": found,
-        "gates": [_failures_told(gate, tables) for gate in gates.table(plan, tables)],
+        "gates": gates.table(plan, tables),
+        "attribution": attribution.table(plan, tables),
+        "scores": score_table.table(tables),
+        "ttft_buckets": ttft_buckets.table(tables),
         "bottleneck": bottleneck.rank(plan.get("suspects") or [], known),
         "next": bottleneck.steps(plan.get("next_steps") or [], known),
         "actions": bottleneck.steps(plan.get("actions") or [], known),
     }
-
-
-def _failures_told(gate: dict[str, Any], tables: Tables) -> dict[str, Any]:
-    """A run in which every request failed is invalid, but its success rate is known: it is 0."""
-    if gate["metric"] != "success_rate" or gate["value"] is None:
-        return gate
-    if not arms.only_failures(tables.runs[gate["run"]]):
-        return gate
-    target = {"op": gate["op"], "value": gate["target"]}
-    met, margin = gates.meets(gate["value"], target), gates.margin(gate["value"], target)
-    return {**gate, "met": met, "margin": margin}
 
 
 def answer(
