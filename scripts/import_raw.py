@@ -101,7 +101,11 @@ def explain(path: Path, mapping: FieldMap) -> list[str]:
 
 def explain_check(record: dict[str, Any]) -> list[str]:
     """The evaluator's own figures, ours from its rows, and how far they are apart."""
-    planned = {**dict.fromkeys(("name", "variant", "workload", "start", "scenario", "requests"), ""), "max_tokens": sys.maxsize, "concurrency": 1}
+    planned = {
+        **dict.fromkeys(("name", "variant", "workload", "start", "scenario", "requests"), ""),
+        "max_tokens": sys.maxsize,
+        "concurrency": 1,
+    }
     found = evaluator_check.lines(records.make_run(planned, {}, record))
     lines = ["against the evaluator's own account (theirs, ours, ours - theirs, basis):"]
     for line in found:

@@ -43,9 +43,7 @@ def lines(run: Run) -> list[Line]:
         mine = ours.get(group, ({}, ROWS))[0]
         told = {k.rpartition("finish_reason_")[2]: n for k, n in (theirs.get(group) or {}).items()}
         for name in sorted({*mine, *told}):
-            found.append(
-                _line(f"{kind} {name}", told.get(name, 0), mine.get(name, 0), ROWS, slack)
-            )
+            found.append(_line(f"{kind} {name}", told.get(name, 0), mine.get(name, 0), ROWS, slack))
     return [line for line in found if not isinstance(line["theirs"], Mapping)] + [
         _score(evaluator.get("score"), row, slack)
     ]
@@ -136,6 +134,7 @@ def _ttft(ok: list[dict[str, Any]]) -> Iterator[tuple[str, tuple[Any, str]]]:
     yield "input_tps_mean", (score.mean(ok, "input_tps"), basis)
     for q in (10, 50, 90):
         yield f"input_tps_p{q}", (_percentile(ok, "input_tps", q), basis)
+    yield "ttft_input_unknown_count", (sum(r["prompt_tokens"] is None for r in ok), ROWS)
     for name, found in ttft_buckets.split(ok).items():
         yield f"ttft_{name}_count", (found["n"], ROWS)
         for ours, theirs in (("p90_s", "p90"), ("p50_s", "p50"), ("mean_s", "avg")):

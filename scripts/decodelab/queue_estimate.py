@@ -9,25 +9,34 @@ times, preemption and a full KV cache are not seen, and a queue cannot last long
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 Request = Mapping[str, Any]
+STAMPS_S = 0.01
 
 
 def queue_s(
     requests: Sequence[Request], max_num_seqs: int | None, concurrency: int | None
 ) -> dict[int, float]:
     """Index to seconds waited. Nothing is estimated where a request that was sent has no times, or
-    where the server's limit is unknown and could have been exceeded.
+    where the server's limit is unknown and could have been exceeded. `concurrency`: None for an open loop.
     """
     sent = [r for r in requests if r["t_start_s"] is not None or r["outcome"] == "ok"]
-    if any(r["t_start_s"] is None or r["t_end_s"] is None for r in sent):
-        # A stream of one request at a time cannot queue behind itself, whatever the times.
-        return {r["index"]: 0.0 for r in sent} if concurrency == 1 else {}
-    if max_num_seqs is None and concurrency != 1:
+    timed = [r for r in sent if r["t_start_s"] is not None and r["t_end_s"] is not None]
+    in_order = sorted(timed, key=lambda r: (r["t_start_s"], r["index"]))
+    if concurrency == 1 and not _overlap(in_order):
+        return {r["index"]: 0.0 for r in sent}  # one at a time cannot queue behind itself
+    if max_num_seqs is None or len(timed) < len(sent):
         return {}
-    return _waits(sorted(sent, key=lambda r: (r["t_start_s"], r["index"])), max_num_seqs or 1)
+    return _waits(in_order, max_num_seqs)
+
+
+def _overlap(in_order: Sequence[Request]) -> bool:
+    """Whether requests were really under way together, beyond the rounding of their stamps."""
+    pairs = itertools.pairwise(in_order)
+    return any(later["t_start_s"] < sooner["t_end_s"] - STAMPS_S for sooner, later in pairs)
 
 
 def _waits(in_order: Sequence[Request], slots: int) -> dict[int, float]:
