@@ -265,7 +265,9 @@ def _check_numbers(lines: list[_Line], metrics: Mapping[str, Any]) -> None:
     for line in lines:
         number = _number(line)
         if number in seen:
-            raise line.wrong("each request once", f"request {number} again, as in {seen[number]}")
+            raise line.wrong(
+                "each request once", f"request {number} again, as in line {seen[number]}"
+            )
         seen[number] = line.number
     path, attempted = lines[0].path, metrics.get("attempted_requests")
     if attempted is not None and attempted != len(lines):

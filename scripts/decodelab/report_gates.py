@@ -34,6 +34,8 @@ def _gates(findings: Findings, words: Words) -> Table | None:
     gates: list[Gate] = findings.judged.get("gates") or []
     if not gates:
         return None
+    order = list(dict.fromkeys(gate["run"] for gate in gates))
+    gates = sorted(gates, key=lambda gate: order.index(gate["run"]))
     heads = [words.say(f"gates.{name}") for name in _HEADS]
     head = [words.say("table.run"), *heads, words.say("table.validity")]
     align = ["left", "left", "right", "right", "right", "right", "left", "right", "left"]
