@@ -13,24 +13,30 @@ from typing import Any
 
 from decodelab import telemetry
 
-# Our column -> the account's name, and the factor of its unit. Same definitions on both sides.
+# Our column -> the account's name, the factor of its unit, and the field of a request that would give it.
+# Same definitions on both sides.
 NAMES = {
-    "ttft_s_p50": ("ttft_p50_ms", 1e-3),
-    "ttft_s_p90": ("ttft_p90_ms", 1e-3),
-    "ttft_s_p99": ("ttft_p99_ms", 1e-3),
-    "cached_tokens": ("total_cached_tokens", 1),
-    "cache_hit": ("cache_hit_rate", 1),
-    "input_tps_mean": ("input_tps_mean", 1),
+    "ttft_s_p50": ("ttft_p50_ms", 1e-3, "ttft_s"),
+    "ttft_s_p90": ("ttft_p90_ms", 1e-3, "ttft_s"),
+    "ttft_s_p99": ("ttft_p99_ms", 1e-3, "ttft_s"),
+    "cached_tokens": ("total_cached_tokens", 1, "cached_tokens"),
+    "cache_hit": ("cache_hit_rate", 1, "cached_tokens"),
+    "input_tps_mean": ("input_tps_mean", 1, "input_tps"),
 }
 
 
 def figures(record: Mapping[str, Any]) -> dict[str, float]:
-    """Of a run without successes nothing is told, whatever the account says."""
-    told = (record.get("evaluator") or {}).get("metrics") or {}
-    if not any(request["outcome"] == "ok" for request in record["requests"]):
-        return {}
-    found = {ours: (telemetry.number(told.get(name)), f) for ours, (name, f) in NAMES.items()}
-    return {ours: value * f for ours, (value, f) in found.items() if value is not None}
+    """Of a run without successes nothing is told, whatever the account says; nor is what every success
+    says itself.
+    """
+    account = (record.get("evaluator") or {}).get("metrics") or {}
+    ok = [request for request in record["requests"] if request["outcome"] == "ok"]
+    found = {}
+    for ours, (name, factor, carrier) in NAMES.items():
+        value = telemetry.number(account.get(name))
+        if value is not None and any(request.get(carrier) is None for request in ok):
+            found[ours] = value * factor
+    return found
 
 
 def as_json(record: Mapping[str, Any]) -> str | None:

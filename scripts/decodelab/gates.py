@@ -45,9 +45,10 @@ def table(plan: Mapping[str, Any], tables: Tables) -> list[dict[str, Any]]:
 
 
 def _gate(row: Row, metric: str, target: Mapping[str, Any]) -> dict[str, Any]:
-    value, told = row.get(metric), False
+    value, account = row.get(metric), evaluator_told.of_row(row)
+    told = bool(account) and value is not None and metric in SCORES  # made with its cached tokens
     if value is None:
-        value = evaluator_told.of_row(row).get(metric)
+        value = account.get(metric)
         told = value is not None
     judged = value if row["validity"] != "invalid" or _failures_tell(row, metric, target) else None
     n = row["n_attempted"] if metric == "success_rate" else row["n_ok"]

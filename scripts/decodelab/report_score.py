@@ -92,6 +92,9 @@ def _notes(scores: Row, runs: list[Row], words: Words) -> list[Md]:
         )
     if not rankings and len(runs) > 1:
         notes.append(words.say("score.no_ranking"))
+    told = [row["run"] for row in runs if row.get("told")]
+    if told:
+        notes.append(words.say("score.told", runs=names(told, words)))
     empty = [row["run"] for row in runs if not row["n_ok"]]
     if empty:
         notes.append(words.say("score.none", runs=names(empty, words)))

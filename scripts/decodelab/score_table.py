@@ -31,14 +31,17 @@ _PARTS = (
 
 
 def table(tables: Tables) -> dict[str, Any]:
-    """Runs without any score are left out, but for those in which nothing succeeded."""
+    """Runs without any score are left out, but for those in which nothing succeeded; if that is all there is,
+    only a submission's failure is told, which is final.
+    """
     rows = [
         row
         for row in gates.held(tables)
         if row["n_ok"] == 0 or any(row.get(name) is not None for name in SCORES)
     ]
     if all(row["n_ok"] == 0 for row in rows):
-        return {"runs": [_told(row, None) for row in rows if row.get("told")], "rankings": []}
+        failed = [_told(row, None) for row in rows if row["source"] == "imported"]
+        return {"runs": failed, "rankings": []}
     groups = populations([row for row in rows if row["n_ok"]], tables)
     number = {row["run"]: i for i, group in enumerate(groups, start=1) for row in group}
     return {
@@ -53,7 +56,12 @@ def table(tables: Tables) -> dict[str, Any]:
 
 def _told(row: Row, population: int | None) -> dict[str, Any]:
     figures = {name: row.get(name) for name in (*_PARTS, *SCORES)}
-    return {**{name: row[name] for name in _KEPT}, "population": population, **figures}
+    return {
+        **{name: row[name] for name in _KEPT},
+        "population": population,
+        "told": bool(row.get("told")),
+        **figures,
+    }
 
 
 def populations(rows: Sequence[Row], tables: Tables) -> list[list[Row]]:

@@ -285,6 +285,8 @@ def test_the_example_study_tells_gates_scores_and_the_check(tmp_path: Path) -> N
     assert len(gates) == 15
     assert gates["whole", "e2e_tps_p10"]["met"] is False
     assert gates["whole", "weighted_mean"]["met"] is True
+    assert not any(gate["told"] for gate in gates.values() if gate["variant"] == "whole")
+    assert gates["died", "weighted_mean"]["told"] is True
     assert gates["whole", "e2e_tps_p10"]["interval_possible"] is False
     died = gates["died", "e2e_tps_p10"]
     assert (died["met"], died["adjusted"], died["n"]) == (None, 0.0, 6)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sample_study import Study
+from sample_study import Study, run_record
 
 from cargo import record
 from decodelab import score, score_table, ttft_buckets
@@ -97,6 +97,16 @@ def test_runs_of_one_population_are_ranked(tmp_path: Path) -> None:
     assert [row["population"] for row in found["runs"]] == [1, 1]
     order = {r["reading"]: r["runs"] for r in found["rankings"]}
     assert order["weighted_wall"] == ["one", "two"] and set(order) == set(SCORES)
+
+
+def test_a_submission_without_a_success_is_told_and_has_no_score(tmp_path: Path) -> None:
+    failed = [{**record.blank_request(0), "outcome": "connection", "t_end_s": 3.0}]
+    for source, told in (("imported", 1), ("measured", 0)):
+        study = Study()
+        study.add("r", None, data=run_record(failed, source=source))
+        found = score_table.table(study.tables(tmp_path / source))
+        assert len(found["runs"]) == told
+        assert all(row[name] is None for row in found["runs"] for name in SCORES)
 
 
 @pytest.mark.parametrize("other", ["fewer", "longer", "another_prompt"])
