@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from decodelab import replay
+from decodelab import evaluator_check, records, replay
 from decodelab.fieldmap import DEFAULT_MAPPING, FieldMap, MappingError
 from decodelab.foreign_capture import SCHEMA as CAPTURE_SCHEMA
 from decodelab.foreign_capture import read_capture_file
@@ -96,7 +96,24 @@ def explain(path: Path, mapping: FieldMap) -> list[str]:
         lines.append(f"  {figure}: {without} of {successes} successes lack {needs}")
     if not reading.not_computable:
         lines.append("  nothing: every figure can be computed")
-    return lines
+    return lines + (explain_check(reading.record) if "evaluator" in reading.record else [])
+
+
+def explain_check(record: dict[str, Any]) -> list[str]:
+    """The evaluator's own figures, ours from its rows, and how far they are apart."""
+    planned = {
+        **dict.fromkeys(("name", "variant", "workload", "start", "scenario", "requests"), ""),
+        "max_tokens": sys.maxsize,
+        "concurrency": 1,
+    }
+    found = evaluator_check.lines(records.make_run(planned, {}, record))
+    lines = ["against the evaluator's own account (theirs, ours, ours - theirs, basis):"]
+    for line in found:
+        if line["theirs"] is not None or line["ours"] is not None:
+            figures = [line[name] for name in ("theirs", "ours", "difference")]
+            told = "  ".join("-" if figure is None else f"{figure:.9g}" for figure in figures)
+            lines.append(f"  {line['state']:<12}  {line['metric']}  {told}  {line['basis']}")
+    return lines if found else [*lines, "  there is none beside the rows"]
 
 
 def is_capture(path: Path) -> bool:

@@ -60,6 +60,34 @@ DECLARED = {
     "prompt_most_tokens": Column("tokens", "largest prompt_tokens of a success"),
 }
 
+# The contest's weighted score and its parts; see `score`. `cached` may be an evaluator's word (told).
+SCORED = {
+    "batch_wall_s": Column("s", "last end - first start over all requests sent, failures included"),
+    "output_tps_wall": Column("tok/s", "completion tokens of successes / batch_wall_s"),
+    "input_tps_wall": Column("tok/s", "uncached prompt tokens of successes / batch_wall_s"),
+    "cache_tps_wall": Column("tok/s", "cached tokens of successes / batch_wall_s"),
+    "cache_tps_warm": Column(
+        "tok/s", "cached tokens / sum of ttft_s, over successes with cached tokens"
+    ),
+    "e2e_tps_mean": Column("tok/s", "mean of e2e_tps over successes"),
+    "input_tps_mean": Column("tok/s", "mean of input_tps over successes"),
+    "platform_score": Column(
+        "points",
+        "10.8 output + 1.8 uncached input + 0.36 cached tokens of successes a minute of batch_wall_s",
+    ),
+    **{
+        f"weighted_{reading}{warm}": Column(
+            "points", f"16.796 x {output} + 2.799 x {given} + 0.56 x cache_tps_{warm[1:] or 'wall'}"
+        )
+        for reading, output, given in (
+            ("wall", "output_tps_wall", "input_tps_wall"),
+            ("mean", "e2e_tps_mean", "input_tps_mean"),
+            ("p10", "e2e_tps_p10", "input_tps_mean"),
+        )
+        for warm in ("", "_warm")
+    },
+}
+
 # The load client as an instrument, by its own account.
 CLIENT = {
     "http": Column("", "client that sent the requests: epoll or httpx"),
@@ -195,6 +223,10 @@ def _run_columns() -> dict[str, Column]:
         "cache_hit": Column("share", "cached_tokens / prompt_tokens"),
         "goodput": Column(
             "share", "attempted requests whose own e2e_tps and ttft_s meet the targets"
+        ),
+        **SCORED,
+        "told": Column(
+            "", "JSON: column -> figure that an evaluator states and the requests do not carry"
         ),
         **DECLARED,
         **CLIENT,

@@ -30,7 +30,7 @@ status cause_class root_cause launch hint_en hint_zh backend degraded version lo
 arrivals cache prompt_sized_by http client_digest stamp_source cross_http cross_problem
 cross_validity cross_reasons prompt_problem
 scope name in_use in_use_by gpus_in_use_by smi_validity smi_reasons
-smi_validity_in_use smi_reasons_in_use smi_rejected_why burst_kind smi_tool smi_form smi_loop smi_problem
+smi_validity_in_use smi_reasons_in_use smi_rejected_why burst_kind smi_tool smi_form smi_loop smi_problem told
 """
 TEXT_COLUMNS = frozenset(_TEXT.split())  # the others hold numbers
 

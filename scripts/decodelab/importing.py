@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from cargo import record as run_record
+from decodelab import evaluator_rows
 from decodelab.fieldmap import FieldMap, index, is_empty, plain, walk
 from decodelab.foreign_request import (
     ABSOLUTE,
@@ -33,6 +34,7 @@ from decodelab.foreign_request import (
     number,
     read_request,
 )
+from decodelab.raw_shape import RawShapeError as RawShapeError
 
 FILE_NAME = re.compile(
     r"^decode_(?P<rest>.+)_c(?P<concurrency>\d+)_t(?P<max_tokens>\d+)_r(?P<requests>\d+)"
@@ -55,19 +57,6 @@ FIGURES = {
     "request timeline": ("t_start_s", "absolute times of each request"),
     "inter-token latency": ("events", "times of the output events, and of the request's start"),
 }
-
-
-class RawShapeError(Exception):
-    """A raw file is of no known shape; the text says which file, what was looked for and found."""
-
-    def __init__(self, path: Path, looked_for: str, found: str):
-        super().__init__(
-            f"{path}: not a result file that can be read.\n"
-            f"  looked for: {looked_for}\n"
-            f"  found: {found}\n"
-            "  Hint: add its names to resources/import_mapping.yaml, then try "
-            f"`python scripts/import_raw.py --explain {path}`."
-        )
 
 
 @dataclass
@@ -112,6 +101,10 @@ def _successes(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def read_run(path: Path, mapping: FieldMap) -> Reading:
     """The run record in `path`, converted where it is foreign."""
+    if evaluator_rows.recognised(path):
+        record, account = evaluator_rows.read(path), Account()
+        account.note(f"rows of the public evaluator, with {record['evaluator']['account']}")
+        return Reading(path, "the public evaluator's rows", record, account)
     data = load(path)
     if isinstance(data, dict) and str(data.get("schema", "")).startswith("decodelab.run/"):
         faults = run_record.problems(data)

@@ -14,6 +14,7 @@ from decodelab import (
     aa_check,
     anomalies,
     arms,
+    attribution,
     bottleneck,
     decided,
     decisions,
@@ -21,7 +22,9 @@ from decodelab import (
     question_kinds,
     ranking,
     reasons,
+    score_table,
     stream_use,
+    ttft_buckets,
 )
 from decodelab.evidence import Known
 from decodelab.question_kinds import BLANK, Verdict, overall, stop
@@ -67,7 +70,10 @@ def judge(plan: Mapping[str, Any], tables: Tables) -> dict[str, Any]:
             if choice.when
         },
         "anomalies": found,
-        "gates": [_failures_told(gate, tables) for gate in gates.table(plan, tables)],
+        "gates": gates.table(plan, tables),
+        "attribution": attribution.table(plan, tables),
+        "scores": score_table.table(tables),
+        "ttft_buckets": ttft_buckets.table(tables),
         "bottleneck": bottleneck.rank(plan.get("suspects") or [], known),
         "next": bottleneck.steps(plan.get("next_steps") or [], known),
         "actions": bottleneck.steps(plan.get("actions") or [], known),
@@ -121,17 +127,6 @@ def _drifts(verdicts: Iterable[Verdict]) -> list[dict[str, Any]]:
     """The drift checks of an experiment's baselines, each once."""
     found = [verdict["drift"] for verdict in verdicts if verdict["drift"]]
     return [one for n, one in enumerate(found) if one not in found[:n]]
-
-
-def _failures_told(gate: dict[str, Any], tables: Tables) -> dict[str, Any]:
-    """A run in which every request failed is invalid, but its success rate is known: it is 0."""
-    if gate["metric"] != "success_rate" or gate["value"] is None:
-        return gate
-    if not arms.only_failures(tables.runs[gate["run"]]):
-        return gate
-    target = {"op": gate["op"], "value": gate["target"]}
-    met, margin = gates.meets(gate["value"], target), gates.margin(gate["value"], target)
-    return {**gate, "met": met, "margin": margin}
 
 
 def answer(

@@ -11,11 +11,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from decodelab.vocabulary import SCORES
+
 DASH = "—"
 MINUS = "\N{MINUS SIGN}"
 ELLIPSIS = "…"
 INFINITE = "∞"
 MOST_DIGITS = 9  # after the point
+PERCENTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ _STYLES = {
     "temperature": Style(" °C", 1, 0, peak=0),
     "clock": Style(" MHz", 0, 0, peak=0),
     "tokens": Style("", 0, 0),
+    "score": Style("", 1, 0),
     "number": Style("", 2, 2),
 }
 _KINDS = {
@@ -76,6 +80,14 @@ _KINDS = {
     "e2e_tps": "rate",
     "input_tps": "rate",
     "output_tps_total": "rate",
+    "batch_wall_s": "seconds",
+    "output_tps_wall": "rate",
+    "input_tps_wall": "rate",
+    "cache_tps_wall": "rate",
+    "cache_tps_warm": "rate",
+    "e2e_tps_mean": "rate",
+    "input_tps_mean": "rate",
+    **dict.fromkeys(SCORES, "score"),
     "success_rate": "share",
     "cache_hit": "share",
     "goodput": "share",
@@ -316,5 +328,5 @@ def enough_for_percentile(n: int, which: str) -> bool:
     when all n values lie on one side, so if it falls short no pair does. P50 takes 6 values, P10
     and P90 take 29.
     """
-    quantile = {"p10": 0.1, "p50": 0.5, "p90": 0.9}[which]
+    quantile = PERCENTILES[which]
     return n > 0 and quantile**n + (1.0 - quantile) ** n <= 0.05

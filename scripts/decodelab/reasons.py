@@ -123,6 +123,10 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     # validity of a run
     "no_success": ("没有成功的请求", "no request succeeded"),
+    "evaluator_disagrees": (
+        "评测器自己的汇总与其逐请求记录不一致",
+        "the evaluator's own account and its rows disagree",
+    ),
     "server_died": ("服务在运行中退出", "the server died in the run"),
     "attempted_below_planned": ("发出的请求少于计划", "fewer requests were sent than planned"),
     "no_ok_request": ("没有成功的请求", "no request succeeded"),

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cargo import record
-from decodelab import declared, telemetry
+from decodelab import declared, evaluator_told, telemetry
 
 INDEXES = ("decode_runs.json", "ixsmi_capture.json", "index.json")
 LATE_S = 0.05  # a client later than this at its own clock blurs gaps of a usual token (0.1 s)
@@ -166,7 +166,7 @@ def worked_out(request: Mapping[str, Any]) -> dict[str, Any]:
 def judge_validity(run: Run) -> None:
     """The run-level reasons of METRICS: invalid outranks suspect outranks valid."""
     invalid: list[str] = list(run.entry.get("reasons") or [])
-    suspect: list[str] = []
+    suspect: list[str] = evaluator_told.doubted(run.record)
     planned = run.record["run"].get("requests") or run.planned.get("requests")
     outcomes = [request["outcome"] for request in run.requests]
     if not run.ok:
@@ -174,6 +174,7 @@ def judge_validity(run: Run) -> None:
         invalid = [*(code for code in invalid if code != "no_ok_request"), "no_success"]
     if "server_gone" in outcomes:
         invalid.append("server_died")
+    invalid += evaluator_told.spoilt(run.record)
     if planned is not None and run.summary["n_attempted"] < planned:
         invalid.append("attempted_below_planned")
     if "client" in outcomes:

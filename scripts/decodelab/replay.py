@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cargo import start_cause
+from decodelab import evaluator_check, evaluator_rows, records
 from decodelab.fieldmap import FieldMap
 from decodelab.foreign_capture import align, read_capture_file
 from decodelab.importing import read_run
@@ -39,13 +40,14 @@ def publish(
     captures: dict[str, Any] = {}
     missing = []
     for run in plan["runs"]:
-        raw = first_file(sources, run["name"], RAW_SUFFIXES)
+        raw = _raw_file(plan, run, sources)
         if raw is None:
             why = "not_possible" if run["variant"] in refused else "pending"
             missing.append({"name": run["name"], "variant": run["variant"], "why": why})
             continue
         record = read_run(raw, mapping).record
-        runs[run["name"]] = _publish_run(run, record, raw, out, root)
+        checked = _check(run, record)
+        runs[run["name"]] = {**_publish_run(run, record, raw, out, root), **checked}
         name = run.get("capture")
         raw = first_file(sources, name, RAW_SUFFIXES) if name else None
         if raw is not None:
@@ -63,6 +65,29 @@ def publish(
 def first_file(folders: Iterable[Path], name: str, suffixes: tuple[str, ...]) -> Path | None:
     candidates = (folder / f"{name}{suffix}" for folder in folders for suffix in suffixes)
     return next((path for path in candidates if path.is_file()), None)
+
+
+def _raw_file(plan: Mapping[str, Any], run: Mapping[str, Any], sources: list[Path]) -> Path | None:
+    """The file under the run's own name; else the evaluator's rows under its variant's name, which
+    is a submission's, where that variant has one run.
+    """
+    named = first_file(sources, run["name"], RAW_SUFFIXES)
+    alone = sum(other["variant"] == run["variant"] for other in plan["runs"]) == 1
+    if named is not None or not alone:
+        return named
+    rows = first_file(sources, f"{run['variant']}_requests", (".tsv",))
+    return rows if rows is not None and evaluator_rows.recognised(rows) else None
+
+
+def _check(run: Mapping[str, Any], record: dict[str, Any]) -> dict[str, Any]:
+    """Rows of the evaluator against its own account: the lines for the index, and the outcome for the
+    record.
+    """
+    if "evaluator" not in record:
+        return {}
+    lines = evaluator_check.lines(records.make_run(run, {}, record))
+    record["evaluator"]["disagrees"] = evaluator_check.disagrees(lines)
+    return {"evaluator_check": lines}
 
 
 def _publish_run(

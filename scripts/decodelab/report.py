@@ -23,6 +23,7 @@ from decodelab import (
     report_effective,
     report_environment,
     report_experiment,
+    report_gates,
     report_guidance,
     report_instrument,
     report_path,
@@ -61,7 +62,7 @@ class Content:
     actions: list[Bullet]
     fact: Md | None
     definitions: Table
-    targets: Table | None
+    targets: list[Table]
     validity_text: Md
     validity: Table | None
     failed: list[Bullet]
@@ -133,7 +134,7 @@ def compose(
         actions=report_guidance.actions(findings, words),
         fact=report_guidance.fact(findings, words),
         definitions=report_annex.definitions(words),
-        targets=report_annex.targets(findings, words),
+        targets=report_gates.tables(findings, words),
         validity_text=report_annex.validity_text(findings, words),
         validity=report_annex.validity(findings, words),
         failed=report_annex.failed_starts(findings, words),

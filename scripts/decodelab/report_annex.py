@@ -12,7 +12,7 @@ from typing import Any
 from decodelab import markdown, numbers
 from decodelab.findings import Findings, Row, values
 from decodelab.markdown import Md
-from decodelab.report_labels import metric_label, rate_of
+from decodelab.report_labels import metric_label
 from decodelab.report_tables import Table
 from decodelab.report_verdicts import Bullet, names
 from decodelab.words import Words
@@ -43,42 +43,6 @@ def definitions(words: Words) -> Table:
         key = f"table.{term}" if term != "n" else "table.n"
         rows.append([words.say(key), numbers.DASH, numbers.DASH, words.say(f"definition.{term}")])
     return Table(head, ["left", "left", "left", "left"], rows)
-
-
-def targets(findings: Findings, words: Words) -> Table | None:
-    """Every run against every target of the study."""
-    gates = findings.judged.get("gates") or []
-    if not gates:
-        return None
-    metrics = list(dict.fromkeys(gate["metric"] for gate in gates))
-    wanted = {
-        gate["metric"]: numbers.target(gate["metric"], gate.get("target"), gate.get("op"))
-        for gate in gates
-    }
-    by_run: dict[str, dict[str, Mapping[str, Any]]] = {}
-    for gate in gates:
-        by_run.setdefault(gate["run"], {})[gate["metric"]] = gate
-    heads = [
-        words.say("table.target", metric=metric_label(words, name), target=wanted[name])
-        for name in metrics
-    ]
-    rows = [
-        [markdown.code(run), *(_gate(found.get(name), words) for name in metrics)]
-        for run, found in by_run.items()
-    ]
-    left = [name for name in findings.runs if name not in by_run]
-    notes = [words.say_n("targets.lowest", len(left))] if left else []
-    if any(rate_of(findings, run) for run in by_run):
-        notes.append(words.say("targets.open"))
-    align = ["left"] + ["right"] * len(metrics)
-    return Table([words.say("table.run"), *heads], align, rows, notes=notes)
-
-
-def _gate(gate: Mapping[str, Any] | None, words: Words) -> Md:
-    if gate is None or gate.get("value") is None:
-        return Md(numbers.DASH)
-    state = "open" if gate.get("met") is None else "met" if gate["met"] else "missed"
-    return words.say(f"gate.{state}", value=numbers.show(gate["metric"], gate["value"]))
 
 
 def validity(findings: Findings, words: Words) -> Table | None:

@@ -200,8 +200,9 @@ def _gate(findings: Findings, metric: str, gates: Sequence[Gate], words: Words) 
         met=str(sum(met)),
         n=str(len(met)),
     )
+    told = [words.say("gates.told_short")] if any(gate.get("told") for gate in gates) else []
     return markdown.joined(
-        [text, *_decode_beside(findings, metric, gates, words)], words.say("sentence.clause")
+        [text, *told, *_decode_beside(findings, metric, gates, words)], words.say("sentence.clause")
     )
 
 

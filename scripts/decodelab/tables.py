@@ -22,7 +22,7 @@ TEXT = frozenset({
     "cross_problem", "cross_validity", "cross_reasons", "prompt_problem",
     "scope", "name", "in_use", "in_use_by", "gpus_in_use_by", "smi_validity", "smi_reasons",
     "smi_validity_in_use", "smi_reasons_in_use", "smi_rejected_why",
-    "burst_kind", "smi_tool", "smi_form", "smi_loop", "smi_problem",
+    "burst_kind", "smi_tool", "smi_form", "smi_loop", "smi_problem", "told",
 })  # fmt: skip
 Row = dict[str, Any]
 

@@ -72,12 +72,26 @@ _RUN = {
 _SMI = {"util_pct": "%", "mem_used_mib": "MiB", "power_w": "W"}
 
 
+# The weighted score in its readings: Output TPS and Input TPS by the wall clock, as means over
+# requests, or with Output TPS P10; Cache TPS by the wall clock, or (`_warm`) by the TTFTs of warm requests.
+SCORES = (
+    "platform_score",
+    "weighted_wall",
+    "weighted_wall_warm",
+    "weighted_mean",
+    "weighted_mean_warm",
+    "weighted_p10",
+    "weighted_p10_warm",
+)
+
+
 def _metrics() -> dict[str, Metric]:
     table = dict(_REQUEST)
     for name, metric in _REQUEST.items():
         for q in ("p10", "p50", "p90"):
             table[f"{name}_{q}"] = metric._replace(level="run")
     table.update(_RUN)
+    table.update(dict.fromkeys(SCORES, Metric("points", "higher", "run")))
     for name, unit in _SMI.items():
         for figure in ("mean_all", "max_all", "mean_window", "max_window"):
             table[f"{name}_{figure}"] = Metric(unit, None, "telemetry")
