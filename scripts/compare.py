@@ -189,6 +189,13 @@ def _honest(found: comparison.Result, fewest: int) -> list[str]:
             f"difference below the restart floor of {numbers.size(found.change.floor)}, a field "
             "value, can be told"
         )
+        low, high = found.change.interval
+        if found.verdict == "inconclusive" and found.change.drift and not low <= 0 <= high:
+            limit = numbers.size(found.change.floor + found.change.drift)
+            out.append(
+                "two starts are in no balanced order, so a gain has to exceed floor and drift of the"
+                f" host together: {limit}"
+            )
     return out
 
 

@@ -16,7 +16,7 @@ def test_an_aa_arm_measures_the_floor_of_the_study(lab: Lab) -> None:
     experiment |= {"repeats": 2, "aa": "parser"}
     experiment["question"]["guard"] = ["success_rate", {"metric": "ttft_s", "worse_by": "50%"}]
     lab.write_config(config)
-    call = lab.run("--cores", "1", "report")
+    call = lab.run("report")
     assert call.exit_code == 0, call.text
     assert lab.count() == Count(6, 6), "two starts of each arm, and two of the A/A arm"
 

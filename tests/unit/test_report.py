@@ -877,3 +877,19 @@ def test_the_replay_says_that_it_is_reconstructed(replayed: str) -> None:
 
 def test_the_replay_has_no_annex_on_a_client_that_left_no_record(replayed: str) -> None:
     assert "附录 F" in replayed and "附录 G" not in replayed
+
+
+@pytest.mark.parametrize("language", words.LANGUAGES)
+def test_a_gain_that_a_guard_refutes_is_not_told_as_no_gain(study: Path, language: str) -> None:
+    """The config's text for `refuted` says that nothing was gained; here something was, at a price."""
+
+    def guarded(data: Any) -> None:
+        data["verdicts"][0].update(effect=0.08, interval=[0.06, 0.1], guarded=["ttft_s"])
+
+    before = write(load(study), language)
+    change_json(study / "verdicts.json", guarded)
+    text = write(load(study), language)
+    catalogue = words.load(language)
+    said = str(catalogue.say("explain.guarded"))
+    assert said not in before and said in text
+    assert {"en": "but a guard got worse: TTFT", "zh": "但护栏指标变差：TTFT"}[language] in text
