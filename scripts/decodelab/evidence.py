@@ -32,6 +32,12 @@ class Known:
     # anomaly -> variants in which its rule had all that it looks at
     looked: Mapping[str, frozenset[str]] = field(default_factory=dict)
     profiles: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    grids: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # name -> cells
+
+    def fits(self, variant: str | None, *names: Any) -> bool:
+        """Whether one of these is the variant, or a cell of the grid, that a condition names."""
+        cells = (self.grids.get(variant or "") or {}).get("cells") or []
+        return variant is None or any(name in (variant, *cells) for name in names)
 
 
 @dataclass(frozen=True)
@@ -61,7 +67,7 @@ def _verdict(condition: Condition, known: Known) -> Outcome:
         mine = [v for v in known.verdicts if v.get("experiment") == name]
     if condition.get("question") or variant:
         said = {
-            v["verdict"] for v in mine if variant in (None, v.get("variant"), v.get("candidate"))
+            v["verdict"] for v in mine if known.fits(variant, v.get("variant"), v.get("candidate"))
         }
         word = next((verdict for verdict in ORDER if verdict in said), None)
     else:
@@ -77,21 +83,21 @@ def _anomaly(condition: Condition, known: Known) -> Outcome:
     found = [
         item
         for item in known.anomalies
-        if item["code"] == code and variant in (None, item.get("variant"))
+        if item["code"] == code and known.fits(variant, item.get("variant"))
     ]
     if any(all(_carries(known.runs.get(run)) for run in item.get("runs") or []) for item in found):
         return Outcome(True)
     if found:
         return Outcome(None, why="suspect_runs")
     looked = known.looked.get(code, frozenset())
-    evaluated = variant in looked if variant else bool(looked)
+    evaluated = any(known.fits(variant, name) for name in looked)
     return Outcome(False) if evaluated else Outcome(None, why="no_data")
 
 
 def _start_class(condition: Condition, known: Known) -> Outcome:
     variant = condition.get("variant")
     # a start that is told without a variant is nobody's in particular
-    mine = [s for s in known.starts if variant in (None, s.get("variant"))]
+    mine = [s for s in known.starts if known.fits(variant, s.get("variant"))]
     if any(start.get("cause_class") == condition["start_class"] for start in mine):
         return Outcome(True)
     return Outcome(False) if mine else Outcome(None, why="no_start")
@@ -107,7 +113,8 @@ def _metric(condition: Condition, known: Known) -> Outcome:
     fit = [
         row
         for row in known.runs.values()
-        if all(condition.get(key) in (None, row[key]) for key in narrowed)
+        if known.fits(condition.get("variant"), row["variant"])
+        and all(condition.get(key) in (None, row[key]) for key in narrowed[1:])
     ]
     valid = [row for row in fit if row["validity"] == "valid"]
     values = [value for row in valid if (value := figure_of(row, condition["metric"])) is not None]

@@ -57,6 +57,7 @@ def judge(plan: Mapping[str, Any], tables: Tables) -> dict[str, Any]:
         tables.runs,
         anomalies.looked(plan, tables),
         plan.get("profiles") or {},
+        plan.get("grids") or {},
     )
     return {
         "schema": SCHEMA,

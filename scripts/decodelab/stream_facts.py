@@ -40,7 +40,8 @@ Arrival = list[tuple[float, int | None]]  # (s, tokens) of events that came toge
 
 def row(run: records.Run) -> Row:
     """The columns STREAM."""
-    return {**arrivals(run), **ends(run), **texts(run.ok)}
+    arrived = arrivals(run)
+    return {**arrived, **ends(run, arrived.get("step_tokens_mode")), **texts(run.ok)}
 
 
 # arrivals -----------------------------------------------------------------------------------------
@@ -159,8 +160,8 @@ def _mode(values: Sequence[int]) -> tuple[int | None, float | None]:
 # ends ---------------------------------------------------------------------------------------------
 
 
-def ends(run: records.Run) -> Row:
-    """What the stream shows of tokens beyond an end."""
+def ends(run: records.Run, k: int | None) -> Row:
+    """What the stream shows of tokens beyond an end; `k`: tokens of an arrival."""
     ok, limit = run.ok, run.planned["max_tokens"]
     own = [request for request in ok if request.get("finish_reason") in OWN_ENDS]
     lengths = {r["completion_tokens"] for r in own if r.get("completion_tokens") is not None}
@@ -171,7 +172,6 @@ def ends(run: records.Run) -> Row:
         and request.get("completion_tokens") is not None
     ]
     sized = [r["completion_tokens"] for r in ok if r.get("completion_tokens") is not None]
-    k = arrivals(run).get("step_tokens_mode")
     return {
         "stop_n": len(own) if any(r.get("finish_reason") for r in ok) else None,
         "stop_lengths_n": len(lengths) if own else None,

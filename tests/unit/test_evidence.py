@@ -114,6 +114,14 @@ def test_variant_narrows_verdicts_and_starts() -> None:
     assert evidence.look({"start_class": "gpu_oom", "variant": "b"}, state).holds is False
 
 
+def test_a_grid_stands_for_its_cells(tmp_path: Path) -> None:
+    state = known(tmp_path, "valid", util_pct_mean_window=20.0)
+    grids = {"g": {"cells": ["base"]}, "h": {"cells": ["other"]}}
+    in_grid = Known([], {}, [], [], state.runs, grids=grids)
+    assert evidence.look(metric(variant="g"), in_grid).holds is True
+    assert evidence.look(metric(variant="h"), in_grid).why == "no_run"
+
+
 def test_an_invalid_verdict_decides_nothing() -> None:
     state = Known([], {"A": "invalid", "B": "inconclusive"}, [], [])
     assert evidence.look({"experiment": "A", "verdict": ["refuted"]}, state).holds is None

@@ -893,3 +893,21 @@ def test_a_gain_that_a_guard_refutes_is_not_told_as_no_gain(study: Path, languag
     said = str(catalogue.say("explain.guarded"))
     assert said not in before and said in text
     assert {"en": "but a guard got worse: TTFT", "zh": "但护栏指标变差：TTFT"}[language] in text
+
+
+def test_the_replay_ranks_suspects_as_the_original_and_says_by_what(replayed: str) -> None:
+    own = section(replayed, "## 四、瓶颈判断")
+    order = (
+        "Decode 调度/后端限制",
+        "TP 通信或同步开销",
+        "MoE decode kernel",
+        "Paged attention",
+        "API/parser 层",
+    )
+    places = [own.index(title) for title in order]
+    assert places == sorted(places)
+    assert "已排除" in own[places[-1] :] and "已排除" not in own[: places[-1]]
+    assert "平均 GPU-Util 28.91% \\< 50.00%" in own
+    assert "未知" not in own
+    ranked = own[places[1] : places[4]]
+    assert ranked.count("排序依据：先验") == 3 and "排序依据：证据" in own[: places[1]]

@@ -249,3 +249,53 @@ def test_another_salt_shares_no_block_of_the_prompt():
         assert len(one) == len(other) > 5000 // BLOCK
         assert one == prefixes("1", more)
         assert not set(one) & set(other)
+
+
+TOOLS = [
+    {
+        "type": "function",
+        "function": {"name": "weather", "parameters": {"properties": {"city": {"type": "string"}}}},
+    }
+]
+QUIET = {"chat_template_kwargs": {"enable_thinking": False}, "tools": TOOLS, "stream": True}
+
+
+def test_an_answer_with_tools_closes_with_a_call():
+    parser = ("--enable-auto-tool-choice", "--tool-call-parser", "qwen3_coder")
+    events = stream(chat(QUIET, *parser), *[1] * 160)
+    pieces = [d["tool_calls"][0]["function"] for d in deltas(events) if "tool_calls" in d]
+    assert "".join(p.get("name", "") for p in pieces) == "weather"
+    assert json.loads("".join(p.get("arguments", "") for p in pieces)) == {"city": "Shanghai"}
+    assert events[-2]["choices"][0]["finish_reason"] == "tool_calls"
+    plain = stream(chat(QUIET), *[1] * 160)
+    text = "".join(d.get("content", "") for d in deltas(plain))
+    assert "<tool_call>\n<function=weather>" in text and text.endswith("</tool_call>")
+    assert plain[-2]["choices"][0]["finish_reason"] == "stop"
+    without = stream(chat({**QUIET, "tool_choice": "none"}, *parser), *[1] * 160)
+    assert "<tool_call>" not in json.dumps(without)
+
+
+def faulty(faults: tuple, body: dict, *argv: str) -> Chat:
+    c = config("--num-scheduler-steps", "4", *argv)
+    c.faults = faults
+    return Chat(json.dumps({"model": "m", "messages": ASK, "stream": True, **body}).encode(), c)
+
+
+def test_overshoot_hands_out_what_a_step_made_behind_the_stop():
+    thinking = {"chat_template_kwargs": {"enable_thinking": False}}
+    c = faulty(("overshoot",), thinking)
+    assert (c.ends_at, c.output_tokens) == (160, 161)  # one, then forty steps of four
+    events = stream(c, 1, *[4] * 40)
+    reasons = [e["choices"][0]["finish_reason"] for e in events if e != "[DONE]"]
+    assert reasons[-2:] == ["stop", None]
+    forced = faulty(("overshoot",), {**thinking, "ignore_eos": True, "max_tokens": 162})
+    assert forced.output_tokens == 162  # what was asked for is kept
+
+
+def test_a_leak_is_a_mark_that_shares_its_event():
+    argv = ("--reasoning-parser", "qwen3", "--multi-step-stream-outputs", "false")
+    leaked = json.dumps(deltas(stream(faulty(("leak",), {}, *argv), 1, *[4] * 168)))
+    assert "</think>" in leaked
+    assert "</think>" not in json.dumps(deltas(stream(faulty((), {}, *argv), 1, *[4] * 168)))
+    alone = faulty(("leak",), {}, "--reasoning-parser", "qwen3")
+    assert "</think>" not in json.dumps(deltas(stream(alone, 1, *[4] * 168)))
