@@ -106,9 +106,10 @@ def key(variant: Mapping[str, Any]) -> str | None:
 def varied(plan: Mapping[str, Any]) -> dict[str, list[str]]:
     """Experiments whose variants ask for different backends -> those variants, in plan order."""
     out = {}
-    for name, experiment in plan["experiments"].items():
-        members = [v for v in experiment["variants"] if not plan["variants"][v].get("attach")]
-        if len({asked_of(plan["variants"][v]) for v in members}) > 1:
+    known = {n: v for n, v in (plan.get("variants") or {}).items() if not v.get("attach")}
+    for name, experiment in (plan.get("experiments") or {}).items():
+        members = [v for v in experiment.get("variants") or [] if v in known]
+        if len({asked_of(known[v]) for v in members}) > 1:
             out[name] = members
     return out
 

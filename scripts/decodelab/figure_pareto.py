@@ -20,6 +20,7 @@ from decodelab.report_labels import setting
 from decodelab.report_ranking import boards
 
 FRONT, OTHER, BASE = figure_style.PALETTE[0], "#9a9a9a", figure_style.PALETTE[1]
+NEAR = 0.06  # of the axis: closer marks would cover each other
 MAX_NAMED = 12  # of the Pareto set, in the legend
 Board = Mapping[str, Any]
 Entry = Mapping[str, Any]
@@ -63,8 +64,9 @@ def _panel(axes: Axes, board: Board) -> None:
     axes.plot(*_xy(rest), "o", color=OTHER, ms=6, alpha=0.8, zorder=2)
     axes.step(*_xy(front), where="post", color=FRONT, lw=1.2, alpha=0.6, zorder=3)
     handles = [_base(axes, points, board)]
-    for number, place in _numbered(front):
-        axes.plot(place["ttft"], place["rate"], "o", color=FRONT, ms=13, zorder=4)
+    for number, place in _numbered(front, points):
+        wide = 13 if len(number) == 1 else 19
+        axes.plot(place["ttft"], place["rate"], "o", color=FRONT, ms=wide, zorder=4)
         axes.annotate(
             number,
             (place["ttft"], place["rate"]),
@@ -98,13 +100,26 @@ def _panel(axes: Axes, board: Board) -> None:
     )
 
 
-def _numbered(front: Sequence[Entry]) -> list[tuple[str, Entry]]:
-    """Numbers of the legend; points at one place share a mark."""
-    places: dict[tuple[float, float], tuple[list[int], Entry]] = {}
+def _numbered(front: Sequence[Entry], reach: Sequence[Entry]) -> list[tuple[str, Entry]]:
+    """Numbers of the legend; points whose marks would cover each other share one."""
+    if not front:
+        return []
+    spans = [max(abs(e[k] - f[k]) for e in reach for f in reach) or 1.0 for k in ("ttft", "rate")]
+    places: list[tuple[list[int], Entry]] = []
     for number, entry in enumerate(front, start=1):
-        at = (entry["ttft"], entry["rate"])
-        places.setdefault(at, ([], entry))[0].append(number)
-    return [("=".join(map(str, numbers)), entry) for numbers, entry in places.values()]
+        near = places and all(
+            abs(entry[key] - places[-1][1][key]) <= NEAR * span
+            for key, span in zip(("ttft", "rate"), spans, strict=True)
+        )
+        if near:
+            places[-1][0].append(number)
+        else:
+            places.append(([number], entry))
+    return [(_span(numbers), entry) for numbers, entry in places]
+
+
+def _span(numbers: Sequence[int]) -> str:
+    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}"
 
 
 def _base(axes: Axes, points: Sequence[Entry], board: Board) -> Line2D | None:

@@ -74,7 +74,7 @@ def _board(
     out = _screened(experiment, plan, tables)
     for entry in entries:
         entry["screened"] = out.get(entry["variant"])
-    front = pareto(order, lower=False)
+    front = pareto(order)
     for entry in order:
         entry["pareto"] = entry["variant"] in front
     base = _baseline(experiment, plan, order)
@@ -143,7 +143,7 @@ def _entry(arm: Arm, plan: Plan, tables: Tables) -> Entry:
     if end is None:
         _measure(entry, arm)
         return entry
-    entry |= {"state": _state(*end), "reasons": end[1]}
+    entry |= {"state": _state(*end), "reasons": end[1], "ttft": None, "rate": None}
     if entry["state"] == "not_possible":
         start = next(
             (s for s in tables.starts if s["variant"] == arm.variant and s["root_cause"]), None
@@ -263,13 +263,12 @@ def _baseline(experiment: str, plan: Plan, order: Sequence[Entry]) -> str | None
 
 
 # ---------------------------------------------------------------------- trade-offs
-def pareto(entries: Sequence[Entry], *, lower: bool) -> list[str]:
+def pareto(entries: Sequence[Entry]) -> list[str]:
     """The variants that no other beats: a total rate at least as high and a TTFT at most as long, one
-    of the two better. Equal ones stand together. `lower`: less of `rate` is better.
+    of the two better. Equal ones stand together.
     """
-    sign = -1 if lower else 1
     known = [e for e in entries if e["rate"] is not None and e["ttft"] is not None]
-    points = {e["variant"]: (sign * e["rate"], -e["ttft"]) for e in known}
+    points = {e["variant"]: (e["rate"], -e["ttft"]) for e in known}
     return [
         name
         for name, mine in points.items()

@@ -18,6 +18,7 @@ from decodelab.report_verdicts import Bullet
 from decodelab.words import Words
 
 Board = Mapping[str, Any]
+BESIDE = {"ttft_s_p90": "ttft", "output_tps_total": "rate"}  # shown beside the metric
 MEASURED = ("measured", "invalid", "pending")
 
 
@@ -46,9 +47,10 @@ def _ranked(findings: Findings, board: Board, words: Words, whole: bool) -> Tabl
     told = ("interval", "n", "behind")
     head = [words.say("table.rank"), *(parameter_name(flag) for flag in flags)]
     head += [_with_unit(metric, words), *(words.say(f"ranking.{key}") for key in told)]
-    head += [_with_unit(name, words) for name in ("ttft_s_p90", "output_tps_total")]
+    beside = [name for name in BESIDE if name != metric]
+    head += [_with_unit(name, words) for name in beside]
     head += [words.say("table.state")]
-    rows = [[*_keys(entry, flags), *_figures(entry, metric, words)] for entry in shown]
+    rows = [[*_keys(entry, flags), *_figures(entry, metric, beside, words)] for entry in shown]
     align = ["right"] * (len(head) - 1) + ["left"]
     title = words.say(
         "ranking.title",
@@ -73,7 +75,9 @@ def _keys(entry: Mapping[str, Any], flags: Sequence[str]) -> list[str]:
     return [rank, *(setting(entry["cell"].get(flag)) for flag in flags)]
 
 
-def _figures(entry: Mapping[str, Any], metric: str, words: Words) -> list[str]:
+def _figures(
+    entry: Mapping[str, Any], metric: str, beside: Sequence[str], words: Words
+) -> list[str]:
     bare = numbers.unit_moves(metric)
     measured = entry["state"] == "measured"
     behind = numbers.effect(entry["behind"]) if measured and entry["behind"] else ""
@@ -84,8 +88,7 @@ def _figures(entry: Mapping[str, Any], metric: str, words: Words) -> list[str]:
         numbers.show_range(metric, entry["interval"] or [], bare=bare),
         counts or numbers.DASH,
         words.say("ranking.tie", value=behind) if tie else behind or numbers.DASH,
-        numbers.show("ttft_s_p90", entry["ttft"], bare=True),
-        numbers.show("output_tps_total", entry["rate"], bare=True),
+        *(numbers.show(n, entry[BESIDE[n]], bare=numbers.unit_moves(n)) for n in beside),
         _state(entry, words),
     ]
 
@@ -241,8 +244,8 @@ def _absent(board: Board, words: Words) -> list[Bullet]:
             words.say("sentence.about", names=report_verdicts.names(variants, words), text=text)
             for text, variants in sources.items()
         ]
-        counts = {"n": str(len(refused)), "known": str(len(known))}
-        said.append(Bullet(words.say("ranking.refused", **counts), under))
+        text = words.say_n("ranking.refused", len(refused), known=str(len(known)))
+        said.append(Bullet(text, under))
     return said
 
 

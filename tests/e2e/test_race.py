@@ -113,6 +113,7 @@ def test_a_call_killed_between_the_cheap_and_the_full_run(lab: Lab) -> None:
     lab.end_all()
     call.communicate()
     before = lab.count()
+    lab.run("--unlock")  # a killed snakemake leaves its lock
     after = lab.run("--cores", "1", "report")
     assert after.exit_code == 0, after.text
     assert (lab.count() - before).runs == 2  # its full run, the slow cell's cheap one

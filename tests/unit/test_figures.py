@@ -94,6 +94,7 @@ def test_the_list_names_every_file(drawn: Path) -> None:
         ("timeline", "telemetry"),
         ("telemetry", "telemetry"),
         ("grid", "D"),
+        ("pareto", "D"),
     ]
     assert {entry["file"] for entry in entries} == {file.name for file in drawn.glob("*.svg")}
     for entry in entries:
@@ -143,6 +144,8 @@ def test_no_data_no_figure(study: Path, tmp_path: Path) -> None:
     keep_experiments(study, "concurrency", "telemetry", "D")
     for name in ("requests", "telemetry", "runs"):
         change_table(study / "tables" / f"{name}.csv", lambda rows: [])
+    judged = json.loads((study / "verdicts.json").read_text(encoding="utf-8"))
+    (study / "verdicts.json").write_text(json.dumps({**judged, "ranking": []}), encoding="utf-8")
     draw_figures.main(arguments(study, tmp_path / "figures"))
     kinds = {entry["kind"] for entry in figures.read_list(tmp_path / "figures")}
     assert kinds == {"grid"}  # the grid's cells are in the plan: pending or refused
