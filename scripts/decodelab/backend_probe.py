@@ -95,9 +95,9 @@ def key(variant: Mapping[str, Any]) -> str | None:
     told = {
         "host": variant["host"],
         "command": [word for word in words if not word.startswith("--")],
-        "build": variant["build"],
-        "model": variant["model"],
-        "env": {k: v for k, v in variant["env"].items() if k != VARIABLE},
+        "build": variant.get("build"),
+        "model": variant.get("model"),
+        "env": {k: v for k, v in (variant.get("env") or {}).items() if k != VARIABLE},
         "flags": told_flags(variant),
     }
     return f"{variant['host']}-{digest.of('backends', told)}"
@@ -106,9 +106,10 @@ def key(variant: Mapping[str, Any]) -> str | None:
 def varied(plan: Mapping[str, Any]) -> dict[str, list[str]]:
     """Experiments whose variants ask for different backends -> those variants, in plan order."""
     out = {}
-    for name, experiment in plan["experiments"].items():
-        members = [v for v in experiment["variants"] if not plan["variants"][v].get("attach")]
-        if len({asked_of(plan["variants"][v]) for v in members}) > 1:
+    known = {n: v for n, v in (plan.get("variants") or {}).items() if not v.get("attach")}
+    for name, experiment in (plan.get("experiments") or {}).items():
+        members = [v for v in experiment.get("variants") or [] if v in known]
+        if len({asked_of(known[v]) for v in members}) > 1:
             out[name] = members
     return out
 
