@@ -95,9 +95,9 @@ def key(variant: Mapping[str, Any]) -> str | None:
     told = {
         "host": variant["host"],
         "command": [word for word in words if not word.startswith("--")],
-        "build": variant["build"],
-        "model": variant["model"],
-        "env": {k: v for k, v in variant["env"].items() if k != VARIABLE},
+        "build": variant.get("build"),
+        "model": variant.get("model"),
+        "env": {k: v for k, v in (variant.get("env") or {}).items() if k != VARIABLE},
         "flags": told_flags(variant),
     }
     return f"{variant['host']}-{digest.of('backends', told)}"
