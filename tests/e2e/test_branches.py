@@ -172,6 +172,6 @@ def test_the_cause_of_a_refused_start_chooses_and_a_target_brings_its_chain(lab:
     asked = lab.run("experiment_E")
     assert asked.exit_code == 0, asked.text
     assert servers(lab) == {"parser", "b", "e"}, asked.text
-    assert "C: not chosen: A is not_possible for another cause" in asked.text
+    assert "C: not chosen: A is not_possible for another cause" in lab.run("-n", "report").text
     assert lab.count().runs == 2, "of the refused server there is none"
     assert lab.wait_for_no_process() == {}
