@@ -65,7 +65,7 @@ def decide(
     made.mkdir(parents=True, exist_ok=True)
     for name, rows in aggregate.build(own, runs, Path.cwd()).items():
         aggregate.write(made / f"{name}.csv", list(aggregate.COLUMNS[name]), rows)
-    verdicts, summary, decided = judge.alone(experiment, plan, tables.load(made))
+    verdicts, summary, decided = judge.alone(experiment, plan, tables.load(made), pending=())
     write_json(folder / "verdicts.json", {"verdicts": verdicts, "summary": summary})
     return decided
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from decodelab import judge, tables
+from decodelab import judge, published, records, tables
 from decodelab.store import write_json
 
 
@@ -24,12 +26,21 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         plan = json.loads(args.plan.read_text(encoding="utf-8"))
-        verdicts = judge.judge(plan, tables.load(args.tables))
+        pending = _pending(plan, args.tables.parent / "runs")
+        verdicts = judge.judge(plan, tables.load(args.tables), pending)
     except (OSError, ValueError) as error:
         print(f"judge: {error}", file=sys.stderr)
         return 1
     write_json(args.out, verdicts)
     return 0
+
+
+def _pending(plan: Mapping[str, Any], runs: Path) -> set[str] | None:
+    """Runs that are still to be made; None where nobody knows, or nothing more is to come."""
+    if plan.get("kind") == "replay" or not (runs / published.RUNS_INDEX).is_file():
+        return None
+    missing = records.load_index(runs)["missing"]
+    return {run["name"] for run in missing if run["why"] == "pending"}
 
 
 if __name__ == "__main__":

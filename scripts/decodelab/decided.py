@@ -6,7 +6,7 @@ content of a decision: verdict, what of it decides, causes of failed starts, and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from decodelab import decisions
@@ -42,13 +42,21 @@ def of(
     verdicts: Sequence[Mapping[str, Any]],
     summary: Mapping[str, Any],
     tables: Tables,
+    pending: Collection[str] | None = None,
 ) -> dict[str, Any]:
-    """`decision` is None where the verdict decides nothing; `unmeasured`: because runs still wait."""
+    """`decision` is None where the verdict decides nothing; `unmeasured`: because runs still wait.
+    `pending` names the runs that are still to be made; None where that is not known, as in a replay:
+    then what is not there never comes, and a point without any data is what waits.
+    """
     points = [v for v in verdicts if v["question"] in summary["questions"]]
     invalid = [v for v in points if v["verdict"] == "invalid"]
     decision = decisions.decision((v["verdict"] for v in points), summary["verdict"])
-    waits = bool(invalid) and all(_waits(verdict) for verdict in invalid)
-    if not points and summary["verdict"] is None:
+    if pending is not None:
+        waits = bool(set(experiment.get("runs") or []) & set(pending))
+        decision = None if waits else decision
+    else:
+        waits = bool(invalid) and all(_waits(verdict) for verdict in invalid)
+    if not points and summary["verdict"] is None and not waits:
         waits = not _tried(experiment, tables)
     return {
         "verdict": summary["verdict"],

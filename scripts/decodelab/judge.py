@@ -7,7 +7,7 @@ is in `question_kinds`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from decodelab import (
@@ -33,9 +33,11 @@ from decodelab.tables import Tables
 SCHEMA = "decodelab.verdicts/1"
 
 
-def judge(plan: Mapping[str, Any], tables: Tables) -> dict[str, Any]:
-    """All of verdicts.json."""
-    experiments, answers, settled = _experiments(plan, tables)
+def judge(
+    plan: Mapping[str, Any], tables: Tables, pending: Collection[str] | None = None
+) -> dict[str, Any]:
+    """All of verdicts.json. `pending`: names of the runs that are still to be made, where known."""
+    experiments, answers, settled = _experiments(plan, tables, pending)
     for name, experiment in plan["experiments"].items():
         mine = answers.get(name, [])
         experiments[name] |= {
@@ -82,7 +84,7 @@ def judge(plan: Mapping[str, Any], tables: Tables) -> dict[str, Any]:
 
 
 def _experiments(
-    plan: Mapping[str, Any], tables: Tables
+    plan: Mapping[str, Any], tables: Tables, pending: Collection[str] | None
 ) -> tuple[dict[str, Any], dict[str, list[Verdict]], dict[str, Any]]:
     """Summaries, verdicts and decisions by experiment. One that others wait for comes before them,
     and one that is not to be measured is not judged, whatever an earlier choice has left of it.
@@ -98,7 +100,7 @@ def _experiments(
         if made[name].state != decisions.CHOSEN:
             experiments[name] = {"verdict": None, "text": None, "questions": []}
         elif name in deciding:
-            answers[name], experiments[name], settled[name] = alone(name, plan, tables)
+            answers[name], experiments[name], settled[name] = alone(name, plan, tables, pending)
         else:
             answers[name] = _answers(name, plan, tables)
             experiments[name] = summary(experiment, answers[name], tables)
@@ -106,7 +108,10 @@ def _experiments(
 
 
 def alone(
-    name: str, plan: Mapping[str, Any], tables: Tables
+    name: str,
+    plan: Mapping[str, Any],
+    tables: Tables,
+    pending: Collection[str] | None = None,
 ) -> tuple[list[Verdict], dict[str, Any], dict[str, Any]]:
     """Verdicts, summary and decision of an experiment that others wait for: by its own launches
     alone, so that what a branch measures later cannot change the choice of the branch.
@@ -116,7 +121,7 @@ def alone(
     seen = tables.only({run["name"] for run in decisions.own_runs(plan, name)}, set(own))
     verdicts = _answers(name, plan, seen)
     found = summary(experiment, verdicts, seen)
-    return verdicts, found, decided.of(experiment, verdicts, found, seen)
+    return verdicts, found, decided.of(experiment, verdicts, found, seen, pending)
 
 
 def _answers(name: str, plan: Mapping[str, Any], tables: Tables) -> list[Verdict]:

@@ -155,3 +155,23 @@ def test_kill_9_between_the_decision_and_its_branch(lab: Lab) -> None:
     assert lab.count() == Count(2, 2), "A was not measured again, B once"
     assert "B: chosen" in report(lab)
     assert "Nothing to be done" in lab.run("report").text
+
+
+def test_the_cause_of_a_refused_start_chooses_and_a_target_brings_its_chain(lab: Lab) -> None:
+    """Not possible because of the backend: B first; the branch for another cause is not chosen."""
+    config = branching(">= 1")
+    config["variants"]["parser"] = {"flags": {"--num-scheduler-steps": 4}}
+    refused = {"experiment": "A", "verdict": "not_possible"}
+    backend = {**refused, "start_class": "feature_not_supported_by_backend"}
+    experiments = config["experiments"]
+    asks = {**experiments["A"]["question"], "variant": "b"}
+    experiments["B"] = {**experiments["B"], "when": backend, "question": asks}
+    experiments["C"] = {"when": {**refused, "start_class": "bad_argument"}, "runs": {"c": ["one"]}}
+    experiments["E"]["when"] = "B is supported"
+    lab.write_config(config)
+    asked = lab.run("experiment_E")
+    assert asked.exit_code == 0, asked.text
+    assert servers(lab) == {"parser", "b", "e"}, asked.text
+    assert "C: not chosen: A is not_possible for another cause" in lab.run("-n", "report").text
+    assert lab.count().runs == 2, "of the refused server there is none"
+    assert lab.wait_for_no_process() == {}

@@ -289,6 +289,19 @@ def test_a_replay_that_lacks_the_logs_leaves_the_branch_open(tmp_path: Path) -> 
     assert (path["C"]["state"], path["C"]["why"]) == (UNDECIDED, "waiting")
 
 
+def test_what_is_measured_in_part_decides_nothing_yet(tmp_path: Path) -> None:
+    study, found = judged(tmp_path, 10.0, 8.0)
+    study.plan["experiments"]["A"]["runs"] = ["base", "cand", "cand_2"]
+    tables = study.tables(tmp_path)
+    path = judge.judge(study.plan, tables, {"cand_2"})["path"]
+    assert (path["C"]["state"], path["C"]["why"]) == (UNDECIDED, "waiting")
+    assert judge.judge(study.plan, tables, set())["path"] == found["path"]
+    # All was made, and one arm left no record: nothing waits, and nothing is decided.
+    without = tables.only({"base", "late"}, {"base", "late"})
+    path = judge.judge(study.plan, without, set())["path"]
+    assert (path["C"]["state"], path["C"]["why"]) == (UNDECIDED, "invalid")
+
+
 def test_the_cause_is_that_of_the_arms_asked_about(tmp_path: Path) -> None:
     study, _ = judged(tmp_path, 10.0, 8.0)
     tables = study.tables(tmp_path)
