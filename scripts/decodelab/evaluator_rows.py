@@ -233,7 +233,8 @@ def _failure(
     if kind.startswith("http_") and kind != f"http_{status}":
         raise line.wrong("one status", f"http_status {status}, error_class {kind}")
     outcome = next((out for form, out in _CLASSES if form.fullmatch(kind)), _OTHER_CLASS)
-    return outcome, {"kind": kind, "status": status, "message": None}
+    told = "http" if kind.startswith("http_") else kind  # the status stands beside it
+    return outcome, {"kind": told, "status": status, "message": None}
 
 
 def _moment(line: _Line) -> float:

@@ -34,7 +34,7 @@ def tables(findings: Findings, words: Words) -> list[Table]:
     if not rows:
         return []
     intro = Table([], [], [], title=words.say("attribution.title"), notes=[])
-    if any(request["queue_s"] is not None for row in rows for request in row["requests"]):
+    if any(request["prefill_s"] is not None for row in rows for request in row["requests"]):
         intro.notes.append(words.say("attribution.estimate"))
     return [intro, *(_one(row, words, len(rows) <= MOST_TABLES) for row in rows)]
 

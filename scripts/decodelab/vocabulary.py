@@ -91,7 +91,7 @@ def _metrics() -> dict[str, Metric]:
         for q in ("p10", "p50", "p90"):
             table[f"{name}_{q}"] = metric._replace(level="run")
     table.update(_RUN)
-    table.update(dict.fromkeys(SCORES, Metric("points", "higher", "run")))
+    table.update(dict.fromkeys(SCORES, Metric("", "higher", "run")))
     for name, unit in _SMI.items():
         for figure in ("mean_all", "max_all", "mean_window", "max_window"):
             table[f"{name}_{figure}"] = Metric(unit, None, "telemetry")

@@ -76,7 +76,7 @@ def test_outcomes_are_typed_and_nothing_is_invented() -> None:
         ["http_error", *["ok"] * 4, "http_error", "ok", "ok", "aborted", *["connection"] * 5]
     )
     refused, good = record["requests"][0], record["requests"][1]
-    assert refused["error"] == {"kind": "http_400", "status": 400, "message": None}
+    assert refused["error"] == {"kind": "http", "status": 400, "message": None}
     assert good["index"] == 1 and good["finish_reason"] == "tool_calls"
     assert good["e2e_tps"] == pytest.approx(385 / 24.8007)
     assert (good["ttft_s"], good["cached_tokens"], good["decode_rate"]) == (None, None, None)
