@@ -13,7 +13,6 @@ from typing import Any
 from decodelab import (
     aa_check,
     anomalies,
-    arms,
     attribution,
     bottleneck,
     decided,
