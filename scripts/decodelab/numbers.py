@@ -52,6 +52,7 @@ _KINDS = {
     "e2e_s": "seconds",
     "tpot_s": "seconds",
     "itl_s": "seconds",
+    "step_s": "seconds",
     "queue_s": "seconds",
     "server_ttft_s": "seconds",
     "server_itl_s": "seconds",

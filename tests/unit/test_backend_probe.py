@@ -30,6 +30,9 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     procs.become_subreaper()
     yield tmp_path
+    procs.prctl(
+        procs.PR_SET_CHILD_SUBREAPER, 0
+    )  # the tests after these expect init to take orphans
     for told in backend_check._living(str(tmp_path)):
         os.kill(told["pid"], signal.SIGKILL)
         for _ in range(100):
