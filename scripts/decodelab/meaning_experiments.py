@@ -95,6 +95,9 @@ def _aa(todo: Check, name: str, entry: dict[str, Any]) -> None:
         return
     if not runs[aa]:
         todo.add(path, f'"{aa}", which is only started', "a variant with a workload")
+    if entry.get("repeats", 1) < 2 and not todo.config["control"].get("quick"):
+        found = "two starts in all: one degree of freedom, a floor of some 100 %"
+        todo.add(path, found, "repeats of 2 or more beside aa", "repeats: 3")
     if todo.config["server"].get("attach"):
         found = "a second arm of an attached server"
         todo.add(path, found, "no aa: a server that already runs is never restarted")
@@ -162,7 +165,8 @@ def _condition(todo: Check, path: mistakes.Path, given: dict[str, Any]) -> None:
     for kind in said:
         name = questions.metric(given[kind]) if kind == "metric" else given[kind]
         todo.known((*path, kind), name, kinds[kind], f"unknown {kind}")
-        if kind in ("question", "experiment") and not given.get("verdict"):
+        # a verdict of a wrong shape is told already, and is gone by now
+        if kind in ("question", "experiment") and not given.get("verdict") and todo.whole:
             todo.add((*path, "verdict"), "nothing", f"the verdict that the {kind} must have")
         if kind not in ("question", "experiment") and given.get("verdict"):
             todo.add(

@@ -33,7 +33,7 @@ def share(given: float | int | str) -> float:
     """5% and 0.05 alike; a bare 5 is refused, since it would mean 500 %."""
     if isinstance(given, str):
         found = _SHARE.match(given)
-        if not found:
+        if not found or float(found.group(1)) > 100:
             raise ValueError(SHARE_FORM)
         return round(float(found.group(1)) / 100, 12)
     if not 0 <= given <= 1:
