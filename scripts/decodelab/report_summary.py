@@ -185,8 +185,14 @@ def _workload(findings: Findings, gates: Sequence[Gate], words: Words) -> Md:
         load=run["workload"],
         concurrency=str(run["concurrency"]),
         rate=numbers.plain("rate", rate),
-        max_tokens=str(run["max_tokens"]),
+        tokens=words.say(f"summary.tokens.{_forced(findings, run)}", n=str(run["max_tokens"])),
     )
+
+
+def _forced(findings: Findings, run: Mapping[str, Any]) -> str:
+    """Whether every reply has so many tokens, or may end before."""
+    point = (findings.plan.get("points") or {}).get(run.get("run") or "") or {}
+    return "at_most" if point.get("ignore_eos") is False else "each"
 
 
 def _gate(findings: Findings, metric: str, gates: Sequence[Gate], words: Words) -> Md:
