@@ -299,6 +299,9 @@ def main_effects(entries: Sequence[Entry], metric: str) -> list[dict[str, Any]]:
     """
     values = {_frozen(e["cell"]): e["value"] for e in entries if e["cell"] and e["value"]}
     cells = [e["cell"] for e in entries if _frozen(e["cell"]) in values]
+    floor = effects.floor_of(metric)
+    if floor and any(e["n_launches"] < 2 for e in entries):
+        floor += effects.DRIFT  # cells are started in the order of their keys
     found = []
     for key in dict.fromkeys(key for cell in cells for key in cell):
         settings = sorted({cell[key] for cell in cells if key in cell}, key=_setting_order)
@@ -319,7 +322,7 @@ def main_effects(entries: Sequence[Entry], metric: str) -> list[dict[str, Any]]:
                     "pairs": len(changes),
                     "effect": _mean(changes),
                     "range": [min(changes), max(changes)] if changes else None,
-                    "floor": effects.floor_of(metric),
+                    "floor": floor,
                 }
             )
     return found

@@ -60,6 +60,11 @@ def test_effects_only_over_pairs_that_are_alike_in_the_rest(tmp_path: Path) -> N
     assert told[("--b", True)] == (1, pytest.approx(1.0))
 
 
+def test_an_effect_of_single_starts_must_exceed_floor_and_drift(tmp_path: Path) -> None:
+    (effect,) = grid(tmp_path, {(1, True): 10.0, (2, True): 10.6})["effects"]
+    assert effect["effect"] == pytest.approx(0.06) and effect["floor"] == pytest.approx(0.08)
+
+
 def test_the_baseline_is_found_by_its_server(tmp_path: Path) -> None:
     question = {"kind": "compare_variants", "metric": "decode_rate", "baseline": "grid-a2-b1"}
     board = grid(tmp_path, {(1, True): 10.0, (2, True): 8.0}, questions=[question])
@@ -174,6 +179,29 @@ def test_of_equal_cells_hardly_ever_one_is_called_better(cells: int, starts: int
         means = np.log(values).mean(axis=1)
         wrong += pairs.lead(str(means.argmin()), str(means.argmax())).apart
     assert wrong / times <= 0.05
+
+
+@pytest.mark.parametrize("cells", [12, 24])
+def test_of_equal_shares_hardly_ever_one_is_called_better(cells: int) -> None:
+    draw = np.random.default_rng(3)
+    times, wrong = 300, 0
+    for _ in range(times):
+        good = draw.binomial(20, 0.8, cells)
+        pairs = of_shares([float(n) / 20 for n in good], attempted=20)
+        wrong += pairs.lead(str(good.argmin()), str(good.argmax())).apart
+    assert wrong / times <= 0.05
+
+
+def of_shares(shares: list[float], attempted: int) -> Pairs:
+    rows = [{"success_rate": share, "n_attempted": attempted} for share in shares]
+    arms = {
+        str(n): Arm(
+            str(n), [], [row], [], launches={str(n): row["success_rate"]}, metric="success_rate"
+        )
+        for n, row in enumerate(rows)
+    }
+    empty = Tables({}, {}, [])
+    return Pairs(arms, "success_rate", False, {"runs": [], "variants": {}}, empty)
 
 
 def test_a_true_lead_is_still_found() -> None:
