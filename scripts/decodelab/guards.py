@@ -105,15 +105,25 @@ def _measure(
             floor_source=found.floor_source,
             method=found.method,
         )
-    elif metric in COUNTED:
-        counts = [_counts(arm) for arm in (left, right)]
-        (a, n), (b, m) = counts
-        out.update(effect=b / m - a / n, interval=list(newcombe(a, n, b, m)), method="newcombe")
-        out.update(baseline_value=a / n, candidate_value=b / m)
     else:
-        low, middle, high = _difference(left.launches, right.launches)
-        bounds = sorted((sign * low, sign * high))
-        out.update(effect=sign * middle, interval=bounds, method="t_of_points")
+        if metric in COUNTED:
+            counts = [_counts(arm) for arm in (left, right)]
+            out.update(baseline_value=counts[0][0] / counts[0][1])
+            out.update(candidate_value=counts[1][0] / counts[1][1])
+        effect, interval, method = points(left, right)
+        bounds = sorted(sign * bound for bound in interval)
+        out.update(effect=sign * effect, interval=bounds, method=method)
+
+
+def points(
+    left: arms.Arm, right: arms.Arm, confidence: float = effects.CONFIDENCE
+) -> tuple[float, tuple[float, float], str]:
+    """(right - left in points of a share, its interval, the method); the metric is the arms' own."""
+    if left.metric in COUNTED:
+        (a, n), (b, m) = _counts(left), _counts(right)
+        return b / m - a / n, newcombe(a, n, b, m, confidence), "newcombe"
+    low, middle, high = _difference(left.launches, right.launches, confidence)
+    return middle, (low, high), "t_of_points"
 
 
 def _counts(arm: arms.Arm) -> tuple[float, float]:
@@ -123,24 +133,28 @@ def _counts(arm: arms.Arm) -> tuple[float, float]:
     return float(round(good)), float(sum(row["n_attempted"] for row in rows))
 
 
-def newcombe(a: float, n: float, b: float, m: float) -> tuple[float, float]:
-    """95 % interval of b/m - a/n by the square-and-add of two Wilson score intervals."""
+def newcombe(
+    a: float, n: float, b: float, m: float, confidence: float = effects.CONFIDENCE
+) -> tuple[float, float]:
+    """Interval of b/m - a/n by the square-and-add of two Wilson score intervals."""
     p, q = a / n, b / m
-    (p_low, p_high), (q_low, q_high) = wilson(a, n), wilson(b, m)
+    (p_low, p_high), (q_low, q_high) = (wilson(*of, confidence) for of in ((a, n), (b, m)))
     low = (q - p) - math.hypot(q - q_low, p_high - p)
     return low, (q - p) + math.hypot(q_high - q, p - p_low)
 
 
-def wilson(good: float, n: float) -> tuple[float, float]:
-    """95 % score interval of a proportion; inside [0, 1], and honest at 0 and at n of n."""
-    z = float(ndtri(0.5 + effects.CONFIDENCE / 2))
+def wilson(good: float, n: float, confidence: float = effects.CONFIDENCE) -> tuple[float, float]:
+    """Score interval of a proportion; inside [0, 1], and honest at 0 and at n of n."""
+    z = float(ndtri(0.5 + confidence / 2))
     p, scale = good / n, 1 + z * z / n
     half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / scale
     middle = (p + z * z / (2 * n)) / scale
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def _difference(base: Mapping[str, float], cand: Mapping[str, float]) -> tuple[float, float, float]:
+def _difference(
+    base: Mapping[str, float], cand: Mapping[str, float], confidence: float
+) -> tuple[float, float, float]:
     """(low, middle, high) in points of a share: paired within launches, or pooled t. One launch an
     arm tells no scatter: anything is possible.
     """
@@ -155,5 +169,5 @@ def _difference(base: Mapping[str, float], cand: Mapping[str, float]) -> tuple[f
     if df < 1:
         return -1.0, middle, 1.0
     squares = sum((v - sum(x) / len(x)) ** 2 for x in (a, b) for v in x)
-    half = float(stdtrit(df, 0.5 + effects.CONFIDENCE / 2)) * math.sqrt(squares / df * error_of)
+    half = float(stdtrit(df, 0.5 + confidence / 2)) * math.sqrt(squares / df * error_of)
     return middle - half, middle, middle + half

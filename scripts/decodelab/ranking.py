@@ -4,8 +4,9 @@ In: the plan and the tables. Out: one board for each grid, workload and concurre
 entries (measured, screened out, not possible, invalid or pending), the best with its margin, the Pareto
 set of rate against TTFT, and the mean effect of each value of each key.
 
-A rank counts only what can be told apart: it is one more than the number of cells that are better by
-more than the interval and the noise floor allow. So cells that tie share a rank.
+A rank counts only what can be told apart (`ranking_pairs`): it is one more than the number of cells that
+are better by more than noise, floor and drift allow. So cells that tie share a rank. Cells that were not
+measured alike (tokens, cache state, source, identity) are no order: those unlike the rest are left out.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 from decodelab import arms, effects
 from decodelab.arms import Arm
+from decodelab.ranking_pairs import Pairs
 from decodelab.tables import Tables
 from decodelab.vocabulary import METRICS
 
@@ -67,17 +69,19 @@ def _board(
     metric, lower = subject(plan["experiments"][experiment])
     built = {name: arms.build(name, names, metric, tables) for name, names in runs.items()}
     entries = [_entry(arm, plan, tables) for arm in built.values()]
+    base = _baseline(experiment, plan, entries)
+    _set_apart([e for e in entries if e["state"] == "measured"], built, base, plan, tables)
     usable = [entry for entry in entries if entry["state"] == "measured"]
     order = sorted(usable, key=lambda e: e["value"] if lower else -e["value"])
-    _rank(order, built, metric, lower)
-    _compare(order, built, plan, tables)
+    cells = {entry["variant"]: built[entry["variant"]] for entry in order}
+    pairs = Pairs(cells, metric, lower, plan, tables)
+    _rank(order, pairs)
     out = _screened(experiment, plan, tables)
     for entry in entries:
         entry["screened"] = out.get(entry["variant"])
     front = pareto(order)
     for entry in order:
         entry["pareto"] = entry["variant"] in front
-    base = _baseline(experiment, plan, order)
     rest = [entry for entry in entries if entry["state"] != "measured"]
     return {
         "experiment": experiment,
@@ -88,13 +92,13 @@ def _board(
         "direction": "lower" if lower else "higher",
         "floor": effects.floor_of(metric),
         "entries": [*order, *sorted(rest, key=lambda e: _REST.index(e["state"]))],
-        "best": _best(order, built, metric, lower, base),
+        "best": _best(order, pairs, base),
         "pareto": front,
         "effects": main_effects(order, metric),
     }
 
 
-_REST = ("screened_out", "invalid", "not_possible", "pending")
+_REST = ("unlike", "screened_out", "invalid", "not_possible", "pending")
 
 
 def subject(experiment: Mapping[str, Any]) -> tuple[str, bool]:
@@ -191,74 +195,84 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 # ---------------------------------------------------------------------- ranks
-def _rank(order: Sequence[Entry], built: Mapping[str, Arm], metric: str, lower: bool) -> None:
-    for entry in order:
-        better = [
-            other
-            for other in order
-            if _change(built[entry["variant"]], built[other["variant"]], metric, lower)[1]
-        ]
-        entry["rank"] = 1 + len(better)
-        pair = built[entry["variant"]], built[order[0]["variant"]]
-        entry["tie"] = not _change(*pair, metric, lower)[1]
-        first = order[0]["value"]
-        entry["behind"] = entry["value"] / first - 1 if first else None
-
-
-def _compare(order: Sequence[Entry], built: Mapping[str, Arm], plan: Plan, tables: Tables) -> None:
-    """Whether an entry was measured like the first one: tokens, cache state, counts, identity."""
-    for entry in order[1:]:
-        pair = built[entry["variant"]], built[order[0]["variant"]]
-        entry["reasons"] = arms.mismatches(*pair, plan, tables, same_workload=True)
-
-
-def _change(one: Arm, other: Arm, metric: str, lower: bool) -> tuple[float | None, bool]:
-    """How much better `other` is than `one` (relative), and whether that can be told from noise."""
-    if one is other or one.launches == other.launches:
-        return 0.0, False
-    try:
-        found = effects.compared(one.launches, other.launches, metric, -1 if lower else 1)
-    except effects.NoRelativeChange:
-        return None, False
-    return found.effect, found.interval[0] > 0 and found.effect >= found.floor
-
-
-def _best(
-    order: Sequence[Entry],
+def _set_apart(
+    entries: Sequence[Entry],
     built: Mapping[str, Arm],
-    metric: str,
-    lower: bool,
     base: str | None,
-) -> dict[str, Any] | None:
+    plan: Plan,
+    tables: Tables,
+) -> None:
+    """Marks as `unlike` what was not measured as most others were: tokens, cache state, source,
+    identity. Where no kind is the most frequent it is the baseline's that counts; without one no
+    order is known, and all are unlike.
+    """
+    kinds: list[list[Entry]] = []
+    for entry in entries:
+        arm = built[entry["variant"]]
+        mine = next(
+            (k for k in kinds if not _unlike(built[k[0]["variant"]], arm, plan, tables)), None
+        )
+        if mine is None:
+            kinds.append([entry])
+        else:
+            mine.append(entry)
+    most = max((len(kind) for kind in kinds), default=0)
+    first = [kind for kind in kinds if len(kind) == most]
+    has_base = [kind for kind in first if base in [entry["variant"] for entry in kind]]
+    alike = first[0] if len(first) == 1 else has_base[0] if has_base else []
+    others = alike or entries
+    for entry in entries:
+        if entry not in alike:
+            against = next(o for o in others if o is not entry)
+            pair = built[against["variant"]], built[entry["variant"]]
+            entry |= {"state": "unlike", "reasons": _unlike(*pair, plan, tables)}
+
+
+def _unlike(one: Arm, other: Arm, plan: Plan, tables: Tables) -> list[dict[str, str]]:
+    return arms.mismatches(one, other, plan, tables, same_workload=True)
+
+
+def _rank(order: Sequence[Entry], pairs: Pairs) -> None:
+    for entry in order:
+        mine, first = entry["variant"], order[0]
+        better = [other for other in order if pairs.lead(mine, other["variant"]).apart]
+        entry["rank"] = 1 + len(better)
+        entry["tie"] = not pairs.lead(mine, first["variant"]).apart
+        entry["behind"] = entry["value"] / first["value"] - 1 if first["value"] else None
+
+
+def _best(order: Sequence[Entry], pairs: Pairs, base: str | None) -> dict[str, Any] | None:
     """The first cell, by how much it leads the next, and whether that is more than noise."""
     if not order:
         return None
     best = order[0]
-    mine = built[best["variant"]]
 
     def lead(name: str) -> dict[str, Any]:
-        margin, told_apart = _change(built[name], mine, metric, lower)
-        return {"variant": name, "margin": margin, "beyond_noise": told_apart}
+        found = pairs.lead(name, best["variant"])
+        told = {"margin": found.margin, "beyond_noise": found.apart}
+        return {"variant": name, **told, "needed": found.needed, "basis": found.basis}
 
+    ranked = [entry["variant"] for entry in order]
     return {
         "variant": best["variant"],
         "value": best["value"],
         "among": len(order),
-        "runner_up": lead(order[1]["variant"]) if len(order) > 1 else None,
-        "baseline": lead(base) if base is not None else None,
+        "pairs": pairs.n,
+        "runner_up": lead(ranked[1]) if len(order) > 1 else None,
+        "baseline": lead(base) if base is not None and base in ranked else None,
         "ties": [entry["variant"] for entry in order[1:] if entry["tie"]],
-        "floor": effects.floor_of(metric),
         "starts": min(entry["n_launches"] for entry in order),
     }
 
 
-def _baseline(experiment: str, plan: Plan, order: Sequence[Entry]) -> str | None:
+def _baseline(experiment: str, plan: Plan, entries: Sequence[Entry]) -> str | None:
     """The measured entry that is the experiment's baseline, by its name or its server."""
     questions = plan["experiments"][experiment].get("questions") or []
     names = {q.get("baseline") for q in questions if q.get("kind") == "compare_variants"}
     servers = {plan["variants"][name].get("server") for name in names if name in plan["variants"]}
-    by_name = [e["variant"] for e in order if e["variant"] in names]
-    by_server = [e["variant"] for e in order if e["server"] and e["server"] in servers]
+    measured = [entry for entry in entries if entry["state"] == "measured"]
+    by_name = [e["variant"] for e in measured if e["variant"] in names]
+    by_server = [e["variant"] for e in measured if e["server"] and e["server"] in servers]
     return next(iter([*by_name, *by_server]), None)
 
 
@@ -285,6 +299,9 @@ def main_effects(entries: Sequence[Entry], metric: str) -> list[dict[str, Any]]:
     """
     values = {_frozen(e["cell"]): e["value"] for e in entries if e["cell"] and e["value"]}
     cells = [e["cell"] for e in entries if _frozen(e["cell"]) in values]
+    floor = effects.floor_of(metric)
+    if floor and any(e["n_launches"] < 2 for e in entries):
+        floor += effects.DRIFT  # cells are started in the order of their keys
     found = []
     for key in dict.fromkeys(key for cell in cells for key in cell):
         settings = sorted({cell[key] for cell in cells if key in cell}, key=_setting_order)
@@ -305,7 +322,7 @@ def main_effects(entries: Sequence[Entry], metric: str) -> list[dict[str, Any]]:
                     "pairs": len(changes),
                     "effect": _mean(changes),
                     "range": [min(changes), max(changes)] if changes else None,
-                    "floor": effects.floor_of(metric),
+                    "floor": floor,
                 }
             )
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from decodelab import markdown, numbers, report_verdicts
+from decodelab import effects, markdown, numbers, report_verdicts
 from decodelab.findings import Findings
 from decodelab.markdown import Md
 from decodelab.report_labels import cell_parameters, metric_label, parameter_name, setting
@@ -19,7 +19,7 @@ from decodelab.words import Words
 
 Board = Mapping[str, Any]
 BESIDE = {"ttft_s_p90": "ttft", "output_tps_total": "rate"}  # shown beside the metric
-MEASURED = ("measured", "invalid", "pending")
+MEASURED = ("measured", "unlike", "invalid", "pending")
 
 
 def boards(findings: Findings, experiment: str) -> list[Board]:
@@ -123,20 +123,32 @@ def screened(told: Mapping[str, Any], words: Words) -> Md:
 
 
 def _notes(board: Board, words: Words, shown: Sequence[Mapping[str, Any]]) -> list[Md]:
-    floor = numbers.size(board["floor"])
-    notes = [words.say("ranking.note", metric=metric_label(words, board["metric"]), floor=floor)]
+    notes = [words.say("ranking.note", metric=metric_label(words, board["metric"]))]
+    best = board["best"] or {}
+    if best.get("runner_up"):
+        notes.append(_method(best, numbers.size(board["floor"]), words))
     hidden = len(board["entries"]) - len(shown)
     if hidden:
         notes.append(words.say_n("ranking.hidden", hidden))
     about: dict[Md, list[str]] = {}
     for entry in shown:
-        for reason in entry["reasons"] if entry["state"] in ("measured", "invalid") else []:
+        for reason in entry["reasons"] if entry["state"] in ("unlike", "invalid") else []:
             why = markdown.escape(words.pick(reason) or reason["code"])
             about.setdefault(why, []).append(entry["variant"])
     for why, variants in about.items():
         named = report_verdicts.names(variants, words)
         notes.append(words.say("sentence.about", names=named, text=why))
     return notes
+
+
+def _method(best: Mapping[str, Any], floor: str, words: Words) -> Md:
+    """What is counted as noise, and that it is widened for the number of comparisons."""
+    kind = "counts" if best["runner_up"]["basis"] == "points" else "noise"
+    text = words.say(f"ranking.method.{kind}", floor=floor, drift=numbers.size(effects.DRIFT))
+    if best["pairs"] < 2:
+        return text
+    facts = {"n": str(best["among"]), "pairs": str(best["pairs"])}
+    return words.say("ranking.method.widened", text=text, **facts)
 
 
 def _effects(board: Board, words: Words) -> Table:
@@ -173,11 +185,9 @@ def bullets(findings: Findings, experiment: str, words: Words) -> list[Bullet]:
 
 def _board(board: Board, words: Words) -> Bullet:
     best, metric = board["best"], board["metric"]
-    floor = numbers.size(best["floor"])
     facts = {
         "variant": markdown.code(best["variant"]),
         "value": numbers.show(metric, best["value"]),
-        "floor": floor,
     }
     ahead = best["runner_up"]
     if ahead is None:
@@ -186,19 +196,30 @@ def _board(board: Board, words: Words) -> Bullet:
         facts |= {
             "next": markdown.code(ahead["variant"]),
             "margin": numbers.effect(ahead["margin"]),
+            "limit": _limit(best, ahead, words),
             "ties": report_verdicts.names(best["ties"], words),
         }
-        kind = "clear" if ahead["beyond_noise"] and not best["ties"] else "tie"
+        clear = ahead["beyond_noise"] and not best["ties"]
+        kind = "tie" if not clear else "clear" if ahead["margin"] is not None else "clear_zero"
         text = words.say(f"ranking.best.{kind}", **facts)
     where = words.say(
         "ranking.where", load=board["workload"], concurrency=str(board["concurrency"]), text=text
     )
-    return Bullet(
-        where, [*_baseline(best, floor, words), *_caution(best, words), *_front(board, words)]
-    )
+    return Bullet(where, [*_baseline(best, words), *_caution(best, words), *_front(board, words)])
 
 
-def _baseline(best: Mapping[str, Any], floor: str, words: Words) -> list[Md]:
+def _limit(best: Mapping[str, Any], lead: Mapping[str, Any], words: Words) -> Md:
+    """What a lead must exceed on this board, and for how many comparisons at once."""
+    if lead["basis"] != "noise":
+        text = words.say("ranking.limit.counts")
+    else:
+        text = words.say("ranking.limit.noise", needed=numbers.size(lead["needed"]))
+    if best["pairs"] < 2:
+        return text
+    return words.say("ranking.limit.widened", text=text, pairs=str(best["pairs"]))
+
+
+def _baseline(best: Mapping[str, Any], words: Words) -> list[Md]:
     base = best["baseline"]
     if base is None:
         return []
@@ -206,8 +227,11 @@ def _baseline(best: Mapping[str, Any], floor: str, words: Words) -> list[Md]:
     if base["variant"] == best["variant"]:
         return [words.say("ranking.baseline.itself", name=name)]
     kind = "beyond" if base["beyond_noise"] else "within"
+    if base["beyond_noise"] and base["margin"] is None:
+        kind = "beyond_zero"
     margin = numbers.effect(base["margin"])
-    return [words.say(f"ranking.baseline.{kind}", name=name, margin=margin, floor=floor)]
+    limit = _limit(best, base, words)
+    return [words.say(f"ranking.baseline.{kind}", name=name, margin=margin, limit=limit)]
 
 
 def _caution(best: Mapping[str, Any], words: Words) -> list[Md]:

@@ -17,6 +17,8 @@ from decodelab.vocabulary import SCORES
 
 TOKENS_ALIKE = 0.005  # output tokens in all
 PROMPTS_ALIKE = 0.02  # prompt tokens of one request: a run's salt may cost a token or two
+# Four streams share one wall clock, so more concurrency is more of every rate by the clock.
+_SAME = ("workload", "n_attempted", "concurrency", "rate", "source")
 _KEPT = ("run", "variant", "workload", "validity", "n_ok", "n_attempted")
 _PARTS = (
     "batch_wall_s",
@@ -65,7 +67,7 @@ def _told(row: Row, population: int | None) -> dict[str, Any]:
 
 
 def populations(rows: Sequence[Row], tables: Tables) -> list[list[Row]]:
-    """Runs that answered the same requests of one workload, in the order of their first run."""
+    """Runs that answered the same requests of one workload at one load, in the order of their first run."""
     groups: list[list[Row]] = []
     for row in rows:
         mine = next((group for group in groups if alike(group[0], row, tables)), None)
@@ -77,8 +79,10 @@ def populations(rows: Sequence[Row], tables: Tables) -> list[list[Row]]:
 
 
 def alike(one: Row, other: Row, tables: Tables) -> bool:
-    """The same requests attempted and answered, with prompts and outputs of the same size."""
-    if (one["workload"], one["n_attempted"]) != (other["workload"], other["n_attempted"]):
+    """The same requests attempted and answered at the same load and from the same source, with prompts
+    and outputs of the same size.
+    """
+    if any(one.get(name) != other.get(name) for name in _SAME):
         return False
     left, right = _answered(one, tables), _answered(other, tables)
     if left.keys() != right.keys():

@@ -491,6 +491,41 @@ def test_two_grids_have_a_table_each(study: Path) -> None:
     assert own.count("Rank counts only") == 2 and "Grid `second`:" in own
 
 
+def test_the_lead_of_a_board_names_what_it_must_exceed(study: Path) -> None:
+    def of_twelve(data: Any) -> None:
+        best = data["ranking"][0]["best"]
+        best |= {"among": 12, "pairs": 66, "ties": ["grid-mns1-ecp1"]}
+        best["runner_up"] |= {"margin": 0.09, "needed": 0.1096, "beyond_noise": False}
+        best["baseline"] = {**best["runner_up"], "variant": "base", "margin": None}
+        best["baseline"] |= {"beyond_noise": True, "needed": None, "basis": "zero"}
+
+    change_json(study / "verdicts.json", of_twelve)
+    own = section(write(load(study), "en"), "### Experiment D")
+    said = "a lead must be more than the 11% that noise and drift may give over 66 comparisons"
+    assert said in own and "The baseline `base` is at 0." in own
+    assert "All 66 pairs of the 12 combinations are compared" in own
+
+
+def test_a_board_of_shares_speaks_of_chance(study: Path) -> None:
+    def counted(data: Any) -> None:
+        data["ranking"][0]["best"]["runner_up"] |= {"needed": None, "basis": "points"}
+
+    change_json(study / "verdicts.json", counted)
+    own = section(write(load(study), "en"), "### Experiment D")
+    assert "more than what chance may give." in own and "in points of a share" in own
+
+
+def test_a_cell_that_was_measured_unlike_the_rest_has_its_reason(study: Path) -> None:
+    def unlike(data: Any) -> None:
+        reason = reasons.reason("tokens_differ", what="completion_tokens", a="101", b="31")
+        data["ranking"][0]["entries"][1] |= {"state": "unlike", "rank": None, "reasons": [reason]}
+
+    change_json(study / "verdicts.json", unlike)
+    own = section(write(load(study), "en"), "### Experiment D")
+    assert "not ranked: measured unlike the others" in own
+    assert re.search(r"differ in completion\\?_tokens: 101 against 31", own)
+
+
 def test_an_attached_server_is_told_by_its_address(study: Path) -> None:
     def attach(data: Any) -> None:
         data["variants"]["noparser"]["attach"] = "http://me:pw@gpu:8000"

@@ -121,6 +121,19 @@ def test_another_population_is_never_ranked(tmp_path: Path, other: str) -> None:
     assert found["rankings"] == []
 
 
+@pytest.mark.parametrize("other", [{"concurrency": 4}, {"rate": 2.0}, {"source": "simulated"}])
+def test_another_load_or_source_is_never_ranked(tmp_path: Path, other: dict[str, Any]) -> None:
+    """Four streams at half the rate each score twice as much by the wall clock."""
+    study = Study()
+    study.add("one", PAIR, variant="one", max_tokens=500)
+    data = run_record(PAIR, source=other.get("source", "measured"))
+    data["run"] |= {name: value for name, value in other.items() if name != "source"}
+    study.add("two", None, data=data, variant="two", max_tokens=500, **other)
+    found = score_table.table(study.tables(tmp_path))
+    assert [row["population"] for row in found["runs"]] == [1, 2]
+    assert found["rankings"] == []
+
+
 def test_the_contests_buckets_have_their_lower_edges() -> None:
     k = 1024
     edges = {0: "lt_6k", 6 * k - 1: "lt_6k", 6 * k: "6k_16k", 16 * k: "16k_32k", 32 * k: "32k_64k"}
