@@ -88,6 +88,11 @@ def build(variant: str, names: Sequence[str], metric: str, tables: Tables) -> Ar
     return arm
 
 
+def launch_of(row: Row) -> str:
+    """The server start that a run belongs to; without a name on record it is its variant's own."""
+    return row["start_id"] or f"{row['variant']}-start{row['start']}"
+
+
 def measure(arm: Arm, metric: str, tables: Tables) -> None:
     """One value per launch; runs of one launch are put together."""
     arm.metric = metric
@@ -95,7 +100,7 @@ def measure(arm: Arm, metric: str, tables: Tables) -> None:
     per_request = METRICS[metric].level == "request" and metric != "itl_s"
     column = "itl_s_p50" if metric == "itl_s" else metric
     for row in arm.rows:
-        launch = row["start_id"] or f"start{row['start']}"
+        launch = launch_of(row)
         if per_request:
             own = [r for r in tables.requests.get(row["run"], []) if r["outcome"] == "ok"]
             found = [r[metric] for r in own if r.get(metric) is not None]
@@ -195,14 +200,30 @@ def _cache(base: Arm, cand: Arm) -> list[dict[str, str]]:
     return [reasons.reason("cache_state_differs", a=f"{a:.1%}", b=f"{b:.1%}")]
 
 
+def unchecked(base: Arm, cand: Arm) -> list[dict[str, str]]:
+    """What only one of two arms of the same workload tells, so that it cannot be compared."""
+    out = []
+    for name in ("completion_tokens", "prompt_tokens", "cached_tokens"):
+        silent = [arm for arm in (base, cand) if arm.requests and not _known(arm, name)]
+        if len(silent) == 1:
+            out.append(reasons.reason("not_compared", what=name, variant=silent[0].variant))
+    return out
+
+
+def _known(arm: Arm, *names: str) -> list[Row]:
+    """The requests that tell all of these: one that does not must not hide the others."""
+    return [r for r in arm.requests if all(r[name] is not None for name in names)]
+
+
 def _per_request(arm: Arm, name: str) -> float | None:
-    values = [r[name] for r in arm.requests]
-    return None if not values or None in values else statistics.fmean(values)
+    known = _known(arm, name)
+    return statistics.fmean(r[name] for r in known) if known else None
 
 
 def _hit(arm: Arm) -> float | None:
-    prompt, cached = _per_request(arm, "prompt_tokens"), _per_request(arm, "cached_tokens")
-    return None if not prompt or cached is None else cached / prompt
+    known = _known(arm, "prompt_tokens", "cached_tokens")
+    prompt = sum(r["prompt_tokens"] for r in known)
+    return sum(r["cached_tokens"] for r in known) / prompt if prompt else None
 
 
 def _identities(
@@ -273,7 +294,6 @@ def _tokens_an_event(arm: Arm) -> float | None:
 
 
 def _events_hold(arm: Arm) -> float | None:
-    if any(r["n_events"] is None or r["completion_tokens"] is None for r in arm.requests):
-        return None
-    events = sum(r["n_events"] for r in arm.requests)
-    return sum(r["completion_tokens"] for r in arm.requests) / events if events else None
+    known = _known(arm, "n_events", "completion_tokens")
+    events = sum(r["n_events"] for r in known)
+    return sum(r["completion_tokens"] for r in known) / events if events else None

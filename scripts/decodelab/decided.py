@@ -35,6 +35,7 @@ FIGURES = (
     "reasons",
 )
 _NOT_YET = {"not_measured", "launches_missing"}
+CAME_UP = ("ready", "stopped", "died")  # of a start: the server answered
 
 
 def of(
@@ -50,14 +51,14 @@ def of(
     """
     points = [v for v in verdicts if v["question"] in summary["questions"]]
     invalid = [v for v in points if v["verdict"] == "invalid"]
-    decision = decisions.decision((v["verdict"] for v in points), summary["verdict"])
+    decision = decisions.decision(summary["verdict"])
     if pending is not None:
         waits = bool(set(experiment.get("runs") or []) & set(pending))
         decision = None if waits else decision
     else:
         waits = bool(invalid) and all(_waits(verdict) for verdict in invalid)
     if not points and summary["verdict"] is None and not waits:
-        waits = not _tried(experiment, tables)
+        waits = not _settled(experiment, tables)
     return {
         "verdict": summary["verdict"],
         "decision": decision,
@@ -74,9 +75,14 @@ def _waits(verdict: Mapping[str, Any]) -> bool:
     return "not_measured" in codes and codes <= _NOT_YET
 
 
-def _tried(experiment: Mapping[str, Any], tables: Tables) -> bool:
-    """Of an experiment that only starts servers: whether each of its variants was started."""
-    return set(experiment["variants"]) <= {start["variant"] for start in tables.starts}
+def _settled(experiment: Mapping[str, Any], tables: Tables) -> bool:
+    """Of an experiment that only starts servers: whether one came up, or each was refused. A start
+    that failed for the host's sake says nothing of the variant, and is made again.
+    """
+    variants = set(experiment["variants"])
+    mine = [start for start in tables.starts if start["variant"] in variants]
+    refused = {start["variant"] for start in mine if start["status"] == "not_possible"}
+    return variants <= refused or any(start["status"] in CAME_UP for start in mine)
 
 
 def _causes(

@@ -26,11 +26,9 @@ def line(name: str, choice: Choice) -> str:
         "not_chosen": f"{above} is not chosen itself",
         "undecided": f"{above} is undecided itself",
         "waiting": f"{above} has no verdict yet",
-        "invalid": f"{above} is {choice.verdict} with invalid points, which decides nothing; "
+        "invalid": f"{above} is invalid, which decides nothing; "
         f"see to the cause, then `--config retry={above}` measures it again",
     }[str(choice.why)]
-    if choice.verdict == "invalid":
-        why = why.replace("invalid with invalid points", "invalid")
     return f"{name}: {choice.state.replace('_', ' ')}: {why} (when: {asked})"
 
 

@@ -5,7 +5,8 @@ causes), as far as there is one. Out: a `Choice` an experiment, and what that me
 run. Pure: the workflow asks it with decision files, the judge with its own verdicts.
 
 An experiment is supported if any of its deciding points is; it is not supported only if every one
-is refuted, inconclusive or not_possible. Invalid decides nothing: what hangs on it is undecided.
+is refuted, inconclusive or not_possible. Invalid decides nothing: what hangs on it is undecided. The
+report, the suspects and the conditions all use the one word that `overall` makes of the points.
 """
 
 from __future__ import annotations
@@ -35,10 +36,20 @@ class Choice:
         return asdict(self)
 
 
-def decision(verdicts: Iterable[str], overall: str | None) -> str | None:
-    """The verdict as far as it decides: None where nothing is supported and a point is invalid."""
-    found = list(verdicts)
-    return overall if "supported" in found or "invalid" not in found else None
+def overall(verdicts: Iterable[str]) -> str | None:
+    """Of several points: supported if any is; else invalid if any is, since that one might have been
+    supported; refuted or not_possible only if all are; a mixture of those is inconclusive.
+    """
+    found = set(verdicts)
+    for word in ("supported", "invalid"):
+        if word in found:
+            return word
+    return "inconclusive" if len(found) > 1 else next(iter(found), None)
+
+
+def decision(word: str | None) -> str | None:
+    """The verdict as far as it decides: invalid decides nothing."""
+    return None if word == "invalid" else word
 
 
 def deciders(plan: Plan) -> list[str]:

@@ -12,12 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from decodelab import gates, profile
+from decodelab import decisions, gates, profile
 from decodelab.tables import Row
 
 Condition = Mapping[str, Any]
-# Of several points the verdict that says most; invalid ones say nothing.
-ORDER = ("supported", "refuted", "inconclusive", "not_possible", "invalid")
 
 
 @dataclass(frozen=True)
@@ -33,6 +31,8 @@ class Known:
     looked: Mapping[str, frozenset[str]] = field(default_factory=dict)
     profiles: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     grids: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # name -> cells
+    # experiment -> its deciding questions; all of them where none are named
+    deciding: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def fits(self, variant: str | None, *names: Any) -> bool:
         """Whether one of these is the variant, or a cell of the grid, that a condition names."""
@@ -64,18 +64,23 @@ def _verdict(condition: Condition, known: Known) -> Outcome:
     if condition.get("question"):
         mine = [v for v in known.verdicts if name in (v["id"], v.get("question"))]
     else:
-        mine = [v for v in known.verdicts if v.get("experiment") == name]
+        asked = known.deciding.get(name)
+        mine = [
+            v
+            for v in known.verdicts
+            if v.get("experiment") == name and (not asked or v["question"] in asked)
+        ]
     if condition.get("question") or variant:
-        said = {
+        word = decisions.overall(
             v["verdict"] for v in mine if known.fits(variant, v.get("variant"), v.get("candidate"))
-        }
-        word = next((verdict for verdict in ORDER if verdict in said), None)
+        )
     else:
         word = known.experiments.get(name)
-    wanted = condition.get("verdict")
-    if word is not None and (not wanted or word in wanted):
+    wanted = condition.get("verdict") or []
+    decided = decisions.decision(word)
+    if word in wanted or (decided is not None and not wanted):
         return Outcome(True)
-    return Outcome(None, why="no_verdict") if word in (None, "invalid") else Outcome(False)
+    return Outcome(None, why="no_verdict") if decided is None else Outcome(False)
 
 
 def _anomaly(condition: Condition, known: Known) -> Outcome:

@@ -26,7 +26,7 @@ from decodelab import (
     ttft_buckets,
 )
 from decodelab.evidence import Known
-from decodelab.question_kinds import BLANK, Verdict, overall, stop
+from decodelab.question_kinds import BLANK, Verdict, stop
 from decodelab.tables import Tables
 
 SCHEMA = "decodelab.verdicts/1"
@@ -59,6 +59,7 @@ def judge(
         anomalies.looked(plan, tables),
         plan.get("profiles") or {},
         plan.get("grids") or {},
+        {k: v["questions"] for k, v in experiments.items()},
     )
     return {
         "schema": SCHEMA,
@@ -172,7 +173,7 @@ def summary(
     questions = experiment["questions"]
     deciding = [q["id"] for q in questions if q.get("decides")] or [q["id"] for q in questions[:1]]
     mine = [v["verdict"] for v in verdicts if v["question"] in deciding]
-    verdict = overall(mine)
+    verdict = decisions.overall(mine)
     if not questions and _all_refused(experiment, tables):
         verdict = "not_possible"
     text = (experiment.get("then") or {}).get(verdict) if verdict else None

@@ -5,7 +5,8 @@ None where this study measured none for them.
 
 What may stand in for what. A scatter counts for a comparison only if it is of the same metric, the
 same workload at the same load, the same source, and of a server of the same host and model. Where
-an A/A server is itself an arm, it speaks alone; else all that fit are pooled. Two workloads of one
+an A/A server is itself an arm, it speaks alone; else all that fit are pooled. A start that is invalid is
+left out, the others still count. Two workloads of one
 start are compared within the start, so theirs is the scatter of that difference, from the A/A
 starts that measured both. All starts of the A/A server count, whichever experiment made them.
 """
@@ -34,11 +35,19 @@ class _Sample:
 
 def of(plan: Plan, tables: Tables, base: arms.Arm, cand: arms.Arm) -> Scatter | None:
     """For a comparison of two arms; of the difference within a launch where both are of the same."""
-    paired = set(base.launches) == set(cand.launches)
-    sides = [base, cand] if paired else [base]
-    if not paired and _loads(base) != _loads(cand):
-        return None  # each load may scatter in its own way, and no launch ties the two
+    if not _comparable(base, cand):
+        return None
+    sides = [base, cand] if _paired(base, cand) else [base]
     return _scatter(plan, tables, sides, [base, cand])
+
+
+def _paired(base: arms.Arm, cand: arms.Arm) -> bool:
+    return set(base.launches) == set(cand.launches)
+
+
+def _comparable(base: arms.Arm, cand: arms.Arm) -> bool:
+    """Each load may scatter in its own way: unlike ones need launches that tie the two."""
+    return _paired(base, cand) or _loads(base) == _loads(cand)
 
 
 def of_one(plan: Plan, tables: Tables, arm: arms.Arm) -> Scatter | None:
@@ -51,10 +60,38 @@ def aa_variants(plan: Plan) -> list[str]:
     return list(dict.fromkeys(str(name) for name in named if name))
 
 
-def every_start(plan: Plan, tables: Tables, like: arms.Arm) -> arms.Arm:
-    """The arm with all starts of its server that made the same load, whichever experiment asked."""
-    names = _names(plan, tables, like.variant, _loads(like))
-    return arms.build(like.variant, names, like.metric, tables)
+def every_start(plan: Plan, tables: Tables, like: arms.Arm, variant: str | None = None) -> arms.Arm:
+    """The arm with all usable starts of its server (or another) that made the same load, whichever
+    experiment asked.
+    """
+    variant = variant or like.variant
+    groups = _by_launch(plan, tables, variant, like)
+    usable = [group for group in groups.values() if arms.unusable(group, plan, tables) is None]
+    names = [name for group in usable for name in group.names]
+    return arms.build(variant, names, like.metric, tables)
+
+
+def left_out(plan: Plan, tables: Tables, *asked: arms.Arm) -> list[str]:
+    """The A/A starts that would have measured the scatter for these arms, were they not invalid."""
+    if len(asked) > 1 and not _comparable(*asked):
+        return []
+    out = [
+        launch
+        for variant in aa_variants(plan)
+        if all(_alike(plan, variant, arm.variant) for arm in asked)
+        for arm in asked
+        for launch, group in _by_launch(plan, tables, variant, arm).items()
+        if arms.unusable(group, plan, tables) is not None
+    ]
+    return list(dict.fromkeys(out))
+
+
+def _by_launch(plan: Plan, tables: Tables, variant: str, like: arms.Arm) -> dict[str, arms.Arm]:
+    """Launch -> the arm of its runs of the same load alone."""
+    names: dict[str, list[str]] = {}
+    for name in _names(plan, tables, variant, _loads(like)):
+        names.setdefault(arms.launch_of(tables.runs[name]), []).append(name)
+    return {key: arms.build(variant, mine, like.metric, tables) for key, mine in names.items()}
 
 
 def _scatter(
@@ -75,12 +112,9 @@ def _sample(plan: Plan, tables: Tables, variant: str, sides: Sequence[arms.Arm])
     """The A/A server's logarithms (of two sides: their differences) by launch."""
     found: list[dict[str, float]] = []
     for side in sides:
-        names = _names(plan, tables, variant, _loads(side))
-        arm = arms.build(variant, names, side.metric, tables)
+        arm = every_start(plan, tables, side, variant)
         sources = {row["source"] for row in arm.rows}
         if not arm.rows or sources != {row["source"] for row in side.rows}:
-            return None
-        if arms.unusable(arm, plan, tables) is not None:
             return None
         if any(not math.isfinite(v) or v <= 0 for v in arm.launches.values()):
             return None

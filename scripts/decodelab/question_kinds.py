@@ -11,10 +11,10 @@ reasons.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from decodelab import arms, drift, effects, gates, guards, measured_floor, reasons
+from decodelab import arms, decisions, drift, effects, gates, guards, measured_floor, reasons
 from decodelab.tables import Tables
 
 SMALLEST_EFFECT = 0.05  # where a question names none: the size of a typical single win
@@ -41,17 +41,6 @@ BLANK: Verdict = {
     "refused": None,  # the variants that cannot start
     "value_interval": None,  # of one arm's value, in its unit; `interval` is the effect's
 }
-
-
-def overall(verdicts: Iterable[str]) -> str | None:
-    """Supported if any point is; refuted if all decided points are; else what says most about the
-    rest.
-    """
-    found = set(verdicts)
-    for verdict in ("supported", "refuted", "inconclusive", "not_possible", "invalid"):
-        if verdict in found:
-            return verdict
-    return None
 
 
 def stop(verdict: Verdict, word: str, why: list[dict[str, str]]) -> None:
@@ -109,14 +98,16 @@ def compare(
     if wrong:
         stop(verdict, "invalid", wrong)
         return
+    if question["kind"] == "compare_variants":
+        verdict["reasons"] += arms.unchecked(base, cand)
     _decide(verdict, question, base, cand, plan, tables)
+    _left_out(verdict, plan, tables, base, cand)
     _guard(verdict, question, base, cand, plan, tables)
     _drift(verdict, base, plan, tables)
-    if verdict["needed_effect"] is not None and verdict["interval"] is not None:
+    needed = verdict["needed_effect"]
+    if needed is not None and needed > 0 and verdict["interval"] is not None:
         low, high = verdict["interval"]
-        verdict["explains_gap"] = (
-            False if high < verdict["needed_effect"] else low >= verdict["needed_effect"] or None
-        )
+        verdict["explains_gap"] = False if high < needed else low >= needed or None
 
 
 def _substitute(verdict: Verdict, metric: str, sides: Sequence[arms.Arm], tables: Tables) -> None:
@@ -180,6 +171,14 @@ def _floor(verdict: Verdict, found: effects.Estimate, scatter: effects.Scatter |
         )
     elif found.method == "floor" and found.floor:
         verdict["reasons"].append(reasons.reason("one_launch", floor=f"{found.floor:.0%}"))
+
+
+def _left_out(verdict: Verdict, plan: Mapping[str, Any], tables: Tables, *sides: arms.Arm) -> None:
+    """The A/A starts that are invalid, and whether the others still measure the floor."""
+    starts = measured_floor.left_out(plan, tables, *sides)
+    if starts and (source := verdict["floor_source"]):
+        code = "aa_starts_left_out" if source == "measured" else "aa_floor_lost"
+        verdict["reasons"].append(reasons.reason(code, starts=", ".join(starts)))
 
 
 def _unbalanced(verdict: str, found: effects.Estimate, smallest: float) -> list[dict[str, str]]:
@@ -278,6 +277,7 @@ def _single(
         return None
     verdict.update(value=found.effect, interval=list(found.interval))
     _floor(verdict, found, scatter)
+    _left_out(verdict, plan, tables, arm)
     _drift(verdict, arm, plan, tables)
     return found
 
@@ -341,7 +341,9 @@ def scaling(
     plan: Mapping[str, Any],
     tables: Tables,
 ) -> None:
-    """The metric at each higher concurrency against the lowest; the verdict is the best point's."""
+    """The metric at each higher concurrency against the lowest; the figures are those of the best
+    step that bears the verdict.
+    """
     metric = question["metric"]
     curve = {
         int(level): arms.build(point["variant"], names, metric, tables)
@@ -355,29 +357,43 @@ def scaling(
     if _blocked(verdict, plan, tables, *curve.values()):
         return
     verdict["baseline_value"] = curve[first].value
-    steps = []
-    for level in sorted(curve)[1:]:
-        step: Verdict = {**BLANK, "verdict": "invalid", "reasons": [], "concurrency": level}
-        _decide(step, question, curve[first], curve[level], plan, tables)
-        step["value"] = curve[level].value
-        steps.append(step)
-    best = max(steps, key=lambda s: float("-inf") if s["effect"] is None else s["effect"])
-    for name in (
-        "effect",
-        "interval",
-        "floor",
-        "floor_source",
-        "floor_basis",
-        "drift_allowance",
-        "smallest_effect",
-        "smallest_detectable",
-        "method",
-    ):
-        verdict[name] = best.get(name)
+    steps = [
+        _step(level, question, curve[first], curve[level], plan, tables)
+        for level in sorted(curve)[1:]
+    ]
+    verdict["verdict"] = decisions.overall(step["verdict"] for step in steps)
+    best = max(
+        (step for step in steps if step["verdict"] == verdict["verdict"]),
+        key=lambda s: float("-inf") if s["effect"] is None else s["effect"],
+    )
+    estimate = "effect interval floor floor_source floor_basis drift_allowance method"
+    for name in (*estimate.split(), "smallest_effect", "smallest_detectable"):
+        verdict[name] = best.get(name, verdict.get(name))
     verdict["candidate_value"] = verdict["value"] = best["value"]
     verdict["point"] = {"concurrency": best["concurrency"]}
-    verdict["verdict"] = overall(step["verdict"] for step in steps) or "invalid"
-    verdict["reasons"].extend(best["reasons"])
+    unlike = [step for step in steps if step["verdict"] == "invalid" and step is not best]
+    verdict["reasons"] += [why for step in (best, *unlike) for why in step["reasons"]]
     keep = ("concurrency", "verdict", "effect", "interval", "value")
     verdict["points"] = [{name: step[name] for name in keep} for step in steps]
     _drift(verdict, curve[first], plan, tables)
+
+
+def _step(
+    level: int,
+    question: Mapping[str, Any],
+    first: arms.Arm,
+    arm: arms.Arm,
+    plan: Mapping[str, Any],
+    tables: Tables,
+) -> Verdict:
+    """One concurrency against the lowest; invalid where more than the concurrency differs."""
+    step: Verdict = {**BLANK, "verdict": "invalid", "reasons": [], "concurrency": level}
+    step["value"] = arm.value
+    wrong = arms.mismatches(first, arm, plan, tables, same_workload=True)
+    if wrong:
+        stop(step, "invalid", [reasons.at_concurrency(level, why) for why in wrong])
+        return step
+    step["reasons"] += [reasons.at_concurrency(level, why) for why in arms.unchecked(first, arm)]
+    _decide(step, question, first, arm, plan, tables)
+    _left_out(step, plan, tables, first, arm)
+    return step

@@ -55,6 +55,10 @@ TEXTS: dict[str, tuple[str, str]] = {
         "两组的缓存命中率不同：{a} 对 {b}",
         "the arms differ in cache hits: {a} against {b}",
     ),
+    "not_compared": (
+        "存疑：{variant} 没有给出 {what}，无法核对两组是否一致",
+        "a doubt: {variant} does not tell {what}, so it is not checked whether the arms agree in it",
+    ),
     "sources_differ": (
         "两组的数据来源不同：{a} 对 {b}",
         "the arms differ in source: {a} against {b}",
@@ -82,6 +86,15 @@ TEXTS: dict[str, tuple[str, str]] = {
         "噪声底由本研究的 A/A 组实测：{variants} 的 {n} 次启动，启动间标准差 {scatter}，自由度 {df}",
         "the floor is measured by this study's A/A arm: {n} starts of {variants}, standard deviation"
         " between starts {scatter}, {df} degrees of freedom",
+    ),
+    "aa_starts_left_out": (
+        "A/A 组的启动 {starts} 无效，未计入实测噪声底",
+        "the measured floor leaves out invalid A/A starts: {starts}",
+    ),
+    "aa_floor_lost": (
+        "存疑：A/A 组的启动 {starts} 无效，剩余启动不足以实测噪声底，改用经验值",
+        "a doubt: the A/A starts {starts} are invalid, and the others are too few to measure the"
+        " floor: it is the field value",
     ),
     "within_drift": (
         "存疑：每组只有一次启动，顺序无法平衡；效应未超过噪声底加上主机漂移（经验值 {drift}）",
@@ -215,6 +228,15 @@ def run_invalid(run: str, codes: str | None) -> dict[str, str]:
         "code": "run_invalid",
         "zh": zh.format(run=run, why=validity(codes, 0)),
         "en": en.format(run=run, why=validity(codes, 1)),
+    }
+
+
+def at_concurrency(level: int, why: Mapping[str, str]) -> dict[str, str]:
+    """A reason that holds at one concurrency of a curve."""
+    return {
+        **why,
+        "zh": f"并发 {level}：{why['zh']}",
+        "en": f"concurrency {level}: {why['en']}",
     }
 
 

@@ -90,8 +90,6 @@ def why(findings: Findings, choice: Choice, words: Words) -> Md:
     above, code = choice["when"]["experiment"], choice["why"]
     if code == "not_met" and choice["verdict"] is None:
         code = "started"
-    if code == "invalid" and choice["verdict"] != "invalid":
-        code = "mixed"
     decided = _decided(findings, above)
     points = decided.get("invalid_points") or []
     return words.say(

@@ -103,15 +103,15 @@ def test_a_condition_that_can_decide_nothing_is_refused(bad: Any) -> None:
     [
         (["refuted", "invalid", "supported"], "supported"),
         (["refuted", "invalid"], None),
-        (["refuted", "not_possible", "inconclusive"], "refuted"),
+        (["refuted", "not_possible", "inconclusive"], "inconclusive"),
+        (["refuted", "refuted"], "refuted"),
         (["invalid"], None),
     ],
 )
 def test_one_supported_point_decides_and_an_invalid_one_does_not(
     points: list[str], decision: str | None
 ) -> None:
-    overall = next(w for w in (*DECIDING, "invalid") if w in points)
-    assert decisions.decision(points, overall) == decision
+    assert decisions.decision(decisions.overall(points)) == decision
 
 
 def test_mistakes_in_a_condition_are_named() -> None:
@@ -312,3 +312,36 @@ def test_the_cause_is_that_of_the_arms_asked_about(tmp_path: Path) -> None:
     experiment = study.plan["experiments"]["A"]
     verdicts, found, _ = judge.alone("A", study.plan, tables)
     assert decided.of(experiment, verdicts, found, tables)["causes"] == [BACKEND]
+
+
+@pytest.mark.parametrize("pending", [None, set()])
+@pytest.mark.parametrize(
+    ("statuses", "verdict", "state", "why"),
+    [
+        (["failed"], None, UNDECIDED, "waiting"),  # the host's fault says nothing of the variant
+        (["not_possible", "failed"], None, UNDECIDED, "waiting"),
+        (["not_possible", "not_possible"], "not_possible", CHOSEN, "met"),
+        (["not_possible", "stopped"], None, NOT_CHOSEN, "not_met"),
+        (["failed", "stopped"], None, NOT_CHOSEN, "not_met"),
+    ],
+)
+def test_an_experiment_that_only_starts_is_decided_by_starts_that_tell(
+    tmp_path: Path,
+    pending: set[str] | None,
+    statuses: list[str],
+    verdict: str | None,
+    state: str,
+    why: str,
+) -> None:
+    study = Sample()
+    study.plan["launches"] = []
+    variants = [f"v{n}" for n in range(len(statuses))]
+    for variant, status in zip(variants, statuses, strict=True):
+        study.add(f"{variant}_1", None, variant=variant, experiments=["B"])
+        study.refuse(variant, status=status)
+    study.ask("B", variants=variants, runs=[f"{v}_1" for v in variants])
+    study.ask("C")
+    study.plan["experiments"]["C"]["when"] = targets.when("B is not_possible")
+    found = judge.judge(study.plan, study.tables(tmp_path), pending)
+    assert found["experiments"]["B"]["verdict"] == verdict
+    assert (found["path"]["C"]["state"], found["path"]["C"]["why"]) == (state, why)

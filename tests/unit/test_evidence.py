@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sample_study import Study, request
 
 from decodelab import anomalies, bottleneck, evidence, profile
+from decodelab.decisions import overall
 from decodelab.evidence import Known
 
 
@@ -127,6 +128,30 @@ def test_an_invalid_verdict_decides_nothing() -> None:
     assert evidence.look({"experiment": "A", "verdict": ["refuted"]}, state).holds is None
     assert evidence.look({"experiment": "A", "verdict": ["invalid"]}, state).holds is True
     assert evidence.look({"experiment": "B", "verdict": ["refuted"]}, state).holds is False
+    assert evidence.look({"experiment": "A"}, state).holds is None
+    assert evidence.look({"experiment": "B"}, state).holds is True
+
+
+@pytest.mark.parametrize(
+    ("words", "holds"),
+    [
+        (["refuted", "refuted"], True),
+        (["refuted", "inconclusive"], False),
+        (["refuted", "invalid"], None),
+        (["refuted", "supported", "invalid"], False),
+    ],
+)
+def test_a_suspect_hears_of_several_points_what_the_experiment_says(
+    words: list[str], holds: bool | None
+) -> None:
+    points = [
+        {"id": f"A_1.{n}", "question": "A_1", "experiment": "A", "variant": "a", "verdict": word}
+        for n, word in enumerate(words)
+    ]
+    control = {**points[0], "id": "A_2", "question": "A_2", "verdict": "invalid"}
+    state = Known([*points, control], {"A": overall(words)}, [], [], deciding={"A": ["A_1"]})
+    for asked in ({"question": "A_1"}, {"experiment": "A"}, {"experiment": "A", "variant": "a"}):
+        assert evidence.look({**asked, "verdict": ["refuted"]}, state).holds is holds
 
 
 def test_a_rule_that_is_not_known_moves_nothing_and_is_listed(tmp_path: Path) -> None:

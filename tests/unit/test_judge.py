@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sample_study import Study, compare, request, run_record
 
-from decodelab import anomalies, judge, question_kinds, reasons
+from decodelab import anomalies, decisions, judge, reasons
 
 ROOT = Path(__file__).parents[2]
 
@@ -253,16 +253,19 @@ def test_a_curve_gives_one_verdict_a_point_and_supported_wins(tmp_path: Path) ->
     ("points", "expected"),
     [
         (["refuted", "supported", "invalid"], "supported"),
-        (["refuted", "inconclusive"], "refuted"),  # all decided points are refuted
-        (["refuted", "not_possible"], "refuted"),
+        (["refuted", "refuted"], "refuted"),
+        (["refuted", "inconclusive"], "inconclusive"),  # that point may hold the effect
+        (["refuted", "not_possible"], "inconclusive"),
         (["inconclusive", "not_possible"], "inconclusive"),
-        (["not_possible", "invalid"], "not_possible"),
+        (["not_possible", "not_possible"], "not_possible"),
+        (["not_possible", "invalid"], "invalid"),
+        (["refuted", "inconclusive", "invalid"], "invalid"),
         (["invalid"], "invalid"),
         ([], None),
     ],
 )
 def test_overall(points: list[str], expected: str | None) -> None:
-    assert question_kinds.overall(points) == expected
+    assert decisions.overall(points) == expected
 
 
 def test_an_experiment_that_only_starts_is_not_possible_where_nothing_starts(
@@ -657,3 +660,116 @@ def test_codes_that_say_the_same_are_told_once() -> None:
     assert reasons.validity("no_ok_request;no_success;limit", 1) == (
         "no request succeeded; the run did not end within its limit"
     )
+
+
+# what a curve may compare --------------------------------------------------------------------------
+
+
+def asked_curve(study: Study, metric: str = "decode_rate", **more: Any) -> None:
+    runs: dict[str, list[str]] = {}
+    for run in study.plan["runs"]:
+        runs.setdefault(str(run["concurrency"]), []).append(run["name"])
+    alone(study, runs, kind="scaling", metric=metric, **more)
+
+
+@pytest.mark.parametrize(
+    ("values", "code"),
+    [
+        ({"cached_tokens": 39}, "cache_state_differs"),
+        ({"completion_tokens": 51}, "tokens_differ"),
+        ({"prompt_tokens": 80, "cached_tokens": 0}, "tokens_differ"),
+    ],
+)
+def test_a_curve_compares_like_work_only(tmp_path: Path, values: dict[str, int], code: str) -> None:
+    """A cache that is warm at the higher concurrency makes no gain of concurrency."""
+    study = Study()
+    study.add("c1", requests(10.0))
+    study.add("c4", requests(12.0, ttft=0.1), concurrency=4)
+    changed(study, "c4", **values)
+    asked_curve(study, "ttft_s", direction="lower")
+    verdict = only(study, tmp_path)
+    assert (verdict["verdict"], verdict["effect"]) == ("invalid", None)
+    assert code in codes(verdict) and verdict["reasons"][0]["en"].startswith("concurrency 4: ")
+
+
+def test_a_curve_never_mixes_sources(tmp_path: Path) -> None:
+    study = Study()
+    study.add("c1", requests(10.0))
+    study.add("c4", requests(12.0), concurrency=4)
+    study.files["c4.json"]["source"] = "simulated"
+    asked_curve(study)
+    assert codes(only(study, tmp_path)) == {"sources_differ"}
+
+
+def test_an_unlike_level_is_named_beside_one_that_counts(tmp_path: Path) -> None:
+    study = Study()
+    study.add("c1", requests(10.0))
+    study.add("c2", requests(12.0), concurrency=2)
+    study.add("c4", requests(14.0, tokens=51), concurrency=4)
+    asked_curve(study)
+    verdict = only(study, tmp_path)
+    assert (verdict["verdict"], verdict["point"]) == ("supported", {"concurrency": 2})
+    assert [p["verdict"] for p in verdict["points"]] == ["supported", "invalid"]
+    assert "tokens_differ" in codes(verdict)
+    study.files["c2.json"] = run_record(requests(10.0))
+    assert only(study, tmp_path / "flat")["verdict"] == "invalid"  # c4 might have been supported
+
+
+def test_a_curve_shows_the_figures_that_its_verdict_rests_on(tmp_path: Path) -> None:
+    """The largest effect, at 4, scatters too much to say anything."""
+    study = Study()
+    rates = {1: (10.0, 10.0, 10.0), 2: (11.5, 11.55, 11.52), 4: (9.0, 16.0, 12.0)}
+    for c, values in rates.items():
+        for k, rate in enumerate(values, 1):
+            study.add(f"c{c}_{k}", requests(rate), start=k, concurrency=c)
+    asked_curve(study)
+    verdict = only(study, tmp_path)
+    assert (verdict["verdict"], verdict["point"]) == ("supported", {"concurrency": 2})
+    assert verdict["effect"] == pytest.approx(0.152, abs=1e-3) and verdict["interval"][0] > 0.1
+    assert verdict["candidate_value"] == verdict["value"] == verdict["points"][0]["value"]
+
+
+# requests that do not tell all ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("differing", "name", "code"),
+    [
+        ({"completion_tokens": 51, "n_events": 51}, "completion_tokens", "tokens_differ"),
+        ({"cached_tokens": 39}, "cached_tokens", "cache_state_differs"),
+        ({"prompt_tokens": 400}, "prompt_tokens", "tokens_differ"),
+    ],
+)
+def test_one_request_that_does_not_tell_hides_no_difference(
+    tmp_path: Path, differing: dict[str, int], name: str, code: str
+) -> None:
+    study = two_arms(10.0, 12.0)
+    changed(study, "cand_1", **differing)
+    study.files["cand_1.json"]["requests"][3][name] = None
+    verdict = only(study, tmp_path)
+    assert verdict["verdict"] == "invalid" and code in codes(verdict)
+
+
+def test_what_one_arm_does_not_tell_is_said_to_be_unchecked(tmp_path: Path) -> None:
+    study = two_arms(10.0, 12.0)
+    changed(study, "cand_1", cached_tokens=None)
+    verdict = only(study, tmp_path)
+    assert verdict["verdict"] == "supported" and "not_compared" in codes(verdict)
+    changed(study, "base_1", cached_tokens=None)
+    assert "not_compared" not in codes(only(study, tmp_path / "both"))
+
+
+def test_starts_without_a_name_are_no_pair(tmp_path: Path) -> None:
+    """Start 1 of one variant and start 1 of another are two launches."""
+    study = two_arms(10.0, 10.6)
+    for run in study.index["runs"].values():
+        run["start_id"] = None
+    verdict = only(study, tmp_path)
+    assert (verdict["verdict"], verdict["drift_allowance"]) == ("inconclusive", 0.04)
+
+
+def test_a_target_that_is_met_leaves_no_gap_to_explain(tmp_path: Path) -> None:
+    study = two_arms(30.0, 30.0)
+    study.plan["experiments"]["E"]["questions"][0]["explains_gap_to"] = 20.0
+    verdict = only(study, tmp_path)
+    assert verdict["needed_effect"] < 0 and verdict["explains_gap"] is None

@@ -117,11 +117,20 @@ def test_a_floor_of_another_host_is_none(tmp_path: Path) -> None:
     assert verdict["floor_source"] == "field"
 
 
-def test_a_floor_of_invalid_starts_is_none(tmp_path: Path) -> None:
+def test_an_invalid_start_is_left_out_of_the_floor_and_named(tmp_path: Path) -> None:
     study = with_aa()
-    study.index["runs"]["base_short_c1_3"].update(status="invalid", reasons=["server_died"])
-    (verdict,) = study.judged(tmp_path)["verdicts"]
-    assert verdict["floor_source"] == "field"
+    spoilt = {"status": "invalid", "reasons": ["server_died"]}
+    study.index["runs"]["base_short_c1_3"].update(spoilt)
+    (verdict,) = study.judged(tmp_path / "one")["verdicts"]
+    assert (verdict["floor_source"], verdict["floor_basis"]["df"]) == ("measured", 2)
+    assert verdict["floor_basis"]["starts"] == ["base-1", "base-2", "base-4"]
+    assert "aa_starts_left_out" in codes(verdict)
+    for start in (2, 4):
+        study.index["runs"][f"base_short_c1_{start}"].update(spoilt)
+    (verdict,) = study.judged(tmp_path / "all")["verdicts"]
+    assert verdict["floor_source"] == "field" and "aa_floor_lost" in codes(verdict)
+    told = next(r["en"] for r in verdict["reasons"] if r["code"] == "aa_floor_lost")
+    assert all(f"base-{start}" in told for start in (2, 3, 4))
 
 
 def test_two_workloads_of_a_start_have_the_scatter_of_their_difference(tmp_path: Path) -> None:
@@ -186,6 +195,17 @@ def test_drift_is_the_last_start_against_the_first(tmp_path: Path) -> None:
     assert drift["exceeds"] is True and drift["floor_source"] == "field"
     (verdict,) = found["verdicts"]
     assert verdict["verdict"] == "supported" and "drift" in codes(verdict)  # a doubt, no fault
+
+
+def test_an_invalid_start_of_another_experiment_is_no_drift(tmp_path: Path) -> None:
+    study = drifting([100.0, 200.0, 300.0], last=10.1)
+    study.ask("F", runs=[study.start("base", 4, 5.0, at=900.0)])
+    (verdict,) = study.judged(tmp_path / "valid")["verdicts"]
+    assert verdict["drift"]["last"] == "base-4" and "drift" in codes(verdict)
+    spoilt = {"status": "invalid", "reasons": ["server_died"]}
+    study.index["runs"]["base_short_c1_4"].update(spoilt)
+    (verdict,) = study.judged(tmp_path / "invalid")["verdicts"]
+    assert verdict["drift"]["last"] == "base-3" and "drift" not in codes(verdict)
 
 
 def test_drift_goes_by_the_clock_and_not_by_the_number(tmp_path: Path) -> None:
