@@ -44,8 +44,8 @@ def figure(made: Mapping[str, Any], metric: str) -> Figure:
     requests = [r for r in made.get("requests") or [] if not r.get("warmup")]
     clean = bool(requests) and all(r.get("outcome") == "ok" for r in requests)
     value = _total(made) if metric == TOTAL else _percentile(requests, metric)
-    finite = isinstance(value, (int, float)) and math.isfinite(value)
-    return Figure(float(value) if finite and value is not None else None, clean)
+    known = isinstance(value, (int, float)) and not math.isnan(value)
+    return Figure(float(value) if known and value is not None else None, clean)
 
 
 def _total(made: Mapping[str, Any]) -> Optional[float]:

@@ -117,8 +117,9 @@ def _joined(pieces: List[str]) -> Tuple[str, List[int]]:
 
 
 def _whole_call(call: Dict[str, List[str]]) -> bool:
-    """A name, and arguments that are a JSON object."""
+    """A name, and arguments that are a JSON object, or none at all: a function may have no parameters."""
+    text = "".join(call["arguments"]).strip() or "{}"
     try:
-        return bool(call["name"]) and isinstance(json.loads("".join(call["arguments"])), dict)
+        return bool(call["name"]) and isinstance(json.loads(text), dict)
     except (ValueError, RecursionError):
         return False

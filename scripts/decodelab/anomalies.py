@@ -7,6 +7,7 @@ in Chinese and English. Invalid runs are not looked at.
 from __future__ import annotations
 
 import itertools
+import json
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -83,7 +84,7 @@ def find(plan: Mapping[str, Any], tables: Tables) -> list[Found]:
     usable = [row for row in tables.runs.values() if row["validity"] != "invalid"]
     out: list[Found] = []
     for (variant, _workload), curve in _curves(usable).items():
-        limit = max_num_seqs(plan, variant)
+        limit = _limit(plan, curve, tables)
         for rule in (_rate_falls, _no_gain, _queueing):
             out.extend({**found, "variant": variant} for found in rule(variant, curve, limit))
     for row in usable:
@@ -115,11 +116,12 @@ def looked(plan: Mapping[str, Any], tables: Tables) -> dict[str, frozenset[str]]
     out: dict[str, set[str]] = {code: set() for code in TEXTS}
     usable = [row for row in tables.runs.values() if row["validity"] == "valid"]
     for (variant, _workload), curve in _curves(usable).items():
-        limit = max_num_seqs(plan, variant)
+        limit = _limit(plan, curve, tables)
         rated = [level for level, rows in curve.items() if _middle(rows, _rate) is not None]
         if limit is not None and len([level for level in rated if level >= limit]) > 1:
             out["rate_falls_at_equal_batch"].add(variant)
-        if sum(_middle(rows, _total) is not None for rows in curve.values()) > 1:
+        totals = [level for level, rows in curve.items() if _middle(rows, _total) is not None]
+        if len(totals) > 1 and not _only_waiting(totals, limit):
             out["no_gain_from_concurrency"].add(variant)
         if limit is not None and max(curve) > limit and min(curve) <= limit:
             out["queueing_beyond_max_num_seqs"].add(variant)
@@ -133,10 +135,35 @@ def looked(plan: Mapping[str, Any], tables: Tables) -> dict[str, frozenset[str]]
     return {code: frozenset(variants) for code, variants in out.items()}
 
 
-def max_num_seqs(plan: Mapping[str, Any], variant: str) -> int | None:
-    flags = (plan.get("variants") or {}).get(variant, {}).get("flags") or {}
-    value = str(flags.get("--max-num-seqs"))
-    return int(value) if value.isascii() and value.isdigit() else None
+def max_num_seqs(plan: Mapping[str, Any], row: Row, tables: Tables) -> int | None:
+    """How many sequences the run's server takes at once: as it took effect, else as planned. None where
+    that is not told, and of several engines, each with a queue of its own.
+    """
+    flags = (plan.get("variants") or {}).get(row["variant"], {}).get("canonical") or {}
+    if str(flags.get("--data-parallel-size", 1)) != "1":
+        return None
+    started = next((s for s in tables.starts if s["start_id"] == row["start_id"]), None)
+    effective = json.loads((started or {}).get("effective") or "{}").get("max_num_seqs")
+    told = effective[0] if isinstance(effective, list) and effective else None
+    return _count(told) or _count(flags.get("--max-num-seqs"))
+
+
+def _count(value: Any) -> int | None:
+    text = str(value)
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _limit(
+    plan: Mapping[str, Any], curve: Mapping[int, Sequence[Row]], tables: Tables
+) -> int | None:
+    """Of a curve; None where its servers differ in it."""
+    limits = {max_num_seqs(plan, row, tables) for rows in curve.values() for row in rows}
+    return limits.pop() if len(limits) == 1 else None
+
+
+def _only_waiting(levels: Sequence[int], limit: int | None) -> bool:
+    """Beyond max-num-seqs more clients only wait: no gain is as it should be."""
+    return limit is not None and min(levels) >= limit
 
 
 def _finding(code: str, name: str, rows: Sequence[Row], values: Found, **words: Any) -> Found:
@@ -172,24 +199,31 @@ def _ttft(row: Row) -> Any:
 
 
 def _rate_falls(variant: str, curve: Mapping[int, list[Row]], limit: int | None) -> Iterator[Found]:
-    """More clients, no more sequences running at once, and yet each one is slower."""
+    """More clients, no more sequences running at once, and yet each one is slower: than at the level
+    before, or little by little since the first one.
+    """
     if limit is None:
         return
-    full = [level for level in curve if level >= limit]
-    for low, high in itertools.pairwise(full):
-        before, after = _middle(curve[low], _rate), _middle(curve[high], _rate)
-        if before and after is not None and after < before * (1 - RATE_FALL):
-            values: Found = {"low": low, "high": high, "max_num_seqs": limit}
-            values |= {"before": before, "after": after, "change": after / before - 1}
-            rows = [*curve[low], *curve[high]]
-            yield _finding("rate_falls_at_equal_batch", variant, rows, values)
+    full = {level: _middle(rows, _rate) for level, rows in curve.items() if level >= limit}
+    rates = {level: rate for level, rate in full.items() if rate is not None}
+    first = next(iter(rates), 0)
+    for last, high in itertools.pairwise(rates):
+        after = rates[high]
+        low = next((n for n in (last, first) if after < rates[n] * (1 - RATE_FALL)), None)
+        if low is None:
+            continue
+        first = high
+        values: Found = {"low": low, "high": high, "max_num_seqs": limit}
+        values |= {"before": rates[low], "after": after, "change": after / rates[low] - 1}
+        rows = [*curve[low], *curve[high]]
+        yield _finding("rate_falls_at_equal_batch", variant, rows, values)
 
 
 def _no_gain(variant: str, curve: Mapping[int, list[Row]], limit: int | None) -> Iterator[Found]:
     totals = {level: _middle(rows, _total) for level, rows in curve.items()}
     known = {level: value for level, value in totals.items() if value is not None}
-    if len(known) < 2 or (limit is not None and min(known) >= limit):
-        return  # beyond max-num-seqs more clients only wait: no gain is as it should be
+    if len(known) < 2 or _only_waiting(list(known), limit):
+        return
     first = min(known)
     best = max(value for level, value in known.items() if level != first)
     if known[first] <= 0 or best > known[first] * (1 + CONCURRENCY_GAIN):

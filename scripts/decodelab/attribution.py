@@ -14,7 +14,6 @@ Where the time left is 0 or less, that term alone cannot do it. A term that is n
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -150,13 +149,7 @@ def _share(told: Sequence[Mapping[str, Any]], name: str) -> float | None:
 def _waits(
     plan: Mapping[str, Any], row: Row, tables: Tables
 ) -> tuple[dict[int, float], int | None]:
-    """(estimated queue by request, the server's limit as it took effect, else as planned)."""
-    started = next((s for s in tables.starts if s["start_id"] == row["start_id"]), None)
-    effective = json.loads((started or {}).get("effective") or "{}").get("max_num_seqs")
-    told = str(effective[0]) if isinstance(effective, list) and effective else ""
-    limit = int(told) if told.isascii() and told.isdigit() else max_num_seqs(plan, row["variant"])
-    flags = (plan.get("variants") or {}).get(row["variant"], {}).get("canonical") or {}
-    if str(flags.get("--data-parallel-size", 1)) != "1":
-        limit = None  # several engines, each with a queue of its own
+    """(estimated queue by request, how many sequences the server takes at once)."""
+    limit = max_num_seqs(plan, row, tables)
     closed = None if row.get("rate") else row["concurrency"]
     return queue_estimate.queue_s(tables.requests.get(row["run"], []), limit, closed), limit

@@ -18,8 +18,12 @@ from decodelab import effective
 
 Release = tuple[int, int, int]
 _RELEASE = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:\.post\d+)?(?:\+([\w.]+))?")
-# Local labels that upstream's own builds carry; any other one is somebody's changed engine.
-_UPSTREAM = re.compile(r"(?:cpu|cu\d+|rocm[\d.]*|xpu|tpu)(?:\.[a-z\d]+)*")
+# Local labels that upstream's own builds carry (`+cu118`, `+rocm641.d20250101`, `+cpu.gabc1234`): a
+# device, the day, the commit. Any other part is somebody's changed engine (`+cu118.corex423`).
+_UPSTREAM = re.compile(
+    r"(?:cpu|cu\d{2,3}|rocm\d{2,4}|xpu|tpu)(?:\.d\d{8}|\.g[\da-f]{6,40}){0,2}"
+    r"|(?:d\d{8}|g[\da-f]{6,40})"
+)
 
 
 @dataclass(frozen=True)

@@ -39,11 +39,13 @@ COLUMNS = (
 _TELLING = {"request", "error_class", "total_ms", "printed_tps", "success"}
 _WHOLE = re.compile(r"[0-9]{1,15}")
 _DECIMAL = re.compile(r"[0-9]{1,15}(\.[0-9]+)?")
+_THOUSANDS = re.compile(r"[0-9]{1,3}\.[0-9]{3}")  # 5.000 may be five thousand
 _EMPTY = ("", "None")
 _PRINTED_BY = 0.051  # tok/s: the evaluator prints one digit
 _GONE = 3  # failures to connect in a row, up to the end, after which a server counts as gone
+_GATEWAY = (502, 503, 504)
 _CLASSES = (
-    (re.compile(r"connection"), "connection"),
+    (re.compile(r"connect(ion)?(_?(error|refused|failed))?"), "connection"),
     (re.compile(r"http_[45]\d\d"), "http_error"),
     (re.compile(r".*time_?out.*"), "timeout"),
     (re.compile(r".*abort.*"), "aborted"),
@@ -161,6 +163,9 @@ def _lines(path: Path) -> list[_Line]:
         raise RawShapeError(path, f"the columns {', '.join(COLUMNS)}", found)
     if raw[-1] == "":
         raw.pop()
+    elif not account_file(path).is_file():
+        where = f"line {len(raw)}: no end of line"
+        raise RawShapeError(path, "a last line that is whole", where, "copy the file again, whole.")
     lines = []
     for number, row in enumerate(raw[1:], start=2):
         cells = row.split("\t")
@@ -213,6 +218,8 @@ def _outcome(
     if (request["cached_tokens"] or 0) > request["prompt_tokens"]:
         raise line.wrong("cached_tokens up to prompt_tokens", str(request["cached_tokens"]))
     printed = line.decimal("printed_tps")
+    if printed is None and _THOUSANDS.fullmatch(line.text("total_ms") or ""):
+        raise line.wrong("total_ms to 0.1 ms, or a printed_tps beside it", line.cells["total_ms"])
     if printed is not None and abs(printed - tokens / total_s) > _PRINTED_BY:
         found = f"printed_tps {printed:g}, but {tokens} tokens in {total_s:g} s"
         raise line.wrong("printed_tps = completion_tokens / total time", found)
@@ -232,7 +239,7 @@ def _failure(
         kind = f"http_{status}"
     if kind.startswith("http_") and kind != f"http_{status}":
         raise line.wrong("one status", f"http_status {status}, error_class {kind}")
-    outcome = next((out for form, out in _CLASSES if form.fullmatch(kind)), _OTHER_CLASS)
+    outcome = next((out for form, out in _CLASSES if form.fullmatch(kind.lower())), _OTHER_CLASS)
     told = "http" if kind.startswith("http_") else kind  # the status stands beside it
     return outcome, {"kind": told, "status": status, "message": None}
 
@@ -297,10 +304,19 @@ def _not_started(
 def _gone_after(requests: list[dict[str, Any]]) -> int | None:
     """The number of the last request before a server that never came back; None if it did not go."""
     sent = [request for request in requests if request["outcome"] != "not_started"]
-    answered = [i for i, request in enumerate(sent) if request["outcome"] != "connection"]
-    if not answered or len(sent) - 1 - answered[-1] < _GONE:
+    answered = [i for i, request in enumerate(sent) if not _unanswered(request)]
+    if not answered:
+        return None
+    tail = [request["outcome"] for request in sent[answered[-1] + 1 :]]
+    if tail.count("connection") < _GONE:
         return None
     return int(sent[answered[-1]]["index"])
+
+
+def _unanswered(request: Mapping[str, Any]) -> bool:
+    """By the server: what stands before it may say so with a status of its own."""
+    status = (request["error"] or {}).get("status")
+    return request["outcome"] == "connection" or status in _GATEWAY
 
 
 def _derive(request: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from decodelab import (
     meaning_servers,
     meaning_workloads,
     mistakes,
+    questions,
     shape,
     targets,
 )
@@ -93,7 +95,8 @@ def _targets(todo: Check) -> None:
             hint = "which TPS the contest's 8000 means is not public, so the reading is named"
             todo.add(("targets", name), f'"{name}"', mistakes.listed(SCORES), hint)
         elif todo.metric(("targets", name), name):
-            todo.text(("targets", name), given, targets.target)
+            unit = questions.unit(name)
+            todo.text(("targets", name), given, partial(targets.target, unit=unit))
 
 
 def _control(todo: Check) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cargo import race
@@ -203,7 +204,8 @@ def _narrowed(todo: Check, path: mistakes.Path, given: dict[str, Any], kind: str
         if given.get(key) is None:
             todo.add((*path, key), "nothing", f"{key}, which a condition on a {kind} needs")
     if given.get("is") is not None:
-        todo.text((*path, "is"), given["is"], targets.target)
+        unit = questions.unit(str(given[kind])) if kind == "metric" else "share"
+        todo.text((*path, "is"), given["is"], partial(targets.target, unit=unit))
     if given.get("workload") is not None:
         todo.known(
             (*path, "workload"), given["workload"], todo.names("workloads"), "unknown workload"

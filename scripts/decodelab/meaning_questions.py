@@ -5,6 +5,7 @@ In: a Check. Out: mistakes added to it.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from decodelab import (
@@ -113,14 +114,20 @@ def sampled(todo: Check, path: Path, question: dict[str, Any], kind: str) -> Non
 
 
 def _numbers(todo: Check, path: Path, question: dict[str, Any]) -> None:
+    unit = questions.unit(str(question.get("metric")))
     if question.get("smallest_effect") is not None:
         todo.text((*path, "smallest_effect"), question["smallest_effect"], targets.share)
     if question.get("target") is not None:
-        todo.text((*path, "target"), question["target"], targets.target)
+        todo.text((*path, "target"), question["target"], partial(targets.target, unit=unit))
     low, high = (question.get("expected") or [None, None])[:2]
+    for n, end in enumerate((low, high)):
+        if end is not None:
+            todo.text((*path, "expected", n), end, partial(targets.limit, unit=unit))
     if low is not None and high is not None and low > high:
         todo.add((*path, "expected"), mistakes.shown([low, high]), "the low end first")
     gap = question.get("explains_gap_to")
+    if isinstance(gap, (int, float)):
+        todo.text((*path, "explains_gap_to"), gap, partial(targets.limit, unit=unit))
     if isinstance(gap, str):
         names = list(todo.config["targets"])
         if questions.metric(gap) not in map(questions.metric, names):

@@ -30,6 +30,7 @@ def read(path: Path) -> dict[str, float]:
     for where, name, given in pairs:
         if not isinstance(name, str) or not name.strip():
             raise ValueError(f"{where}: a name expected")
+        name = name.strip()
         if name in shares:
             raise ValueError(f"{where}: {name} stands there twice")
         shares[name] = _share(where, given)
@@ -54,13 +55,23 @@ def _of_csv(text: str) -> Iterable[tuple[str, Any, Any]]:
 
 
 def _of_json(text: str) -> Iterable[tuple[str, Any, Any]]:
-    data = json.loads(text)  # its error is a ValueError
+    # its error is a ValueError
+    data = json.loads(text, object_pairs_hook=_once)
     if not isinstance(data, Mapping) or data.get("schema") != SCHEMA:
         raise ValueError(f'schema "{SCHEMA}" expected')
     if not isinstance(data.get("shares"), Mapping):
         raise ValueError("shares: an object expected")
     for name, given in data["shares"].items():
         yield f"shares.{name}", name, given
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of which no key is lost behind a later one of the same name."""
+    out = dict(pairs)
+    if len(out) < len(pairs):
+        names = [name for name, _value in pairs]
+        raise ValueError(f"{next(n for n in names if names.count(n) > 1)} stands there twice")
+    return out
 
 
 def _share(where: str, given: Any) -> float:

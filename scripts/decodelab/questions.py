@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from decodelab import launches, profile, targets
+from decodelab.columns import COLUMNS
 from decodelab.variants import Variant
 from decodelab.vocabulary import LANGUAGES, METRIC_ALIASES, METRICS, VERDICTS
 
@@ -36,8 +37,16 @@ def metric(name: str) -> str:
     return METRIC_ALIASES.get(name, name)
 
 
+def unit(name: str) -> str | None:
+    """Of a metric or a numeric column of runs.csv; None for neither."""
+    known = METRICS.get(metric(name)) or COLUMNS["runs"].get(name)
+    return known.unit if known else None
+
+
 def study_targets(config: Config) -> dict[str, dict[str, Any]]:
-    return {metric(name): targets.target(given) for name, given in config["targets"].items()}
+    return {
+        metric(name): targets.target(given, unit(name)) for name, given in config["targets"].items()
+    }
 
 
 def asked(experiment: dict[str, Any]) -> list[dict[str, Any]]:
@@ -108,7 +117,7 @@ def _question(
         "smallest_effect": None
         if question.get("smallest_effect") is None
         else targets.share(question["smallest_effect"]),
-        "target": targets.target(aim) if aim else study_targets(config).get(name),
+        "target": targets.target(aim, unit(name)) if aim else study_targets(config).get(name),
         "expected": question.get("expected"),
         "explains_gap_to": metric(gap) if isinstance(gap, str) else gap,
         "guard": guards(question),
@@ -219,7 +228,8 @@ def condition(given: Any) -> dict[str, Any] | None:
     if given.get("metric"):
         out["metric"] = metric(given["metric"])
     if given.get("is"):
-        aim = targets.target(given["is"])
+        asked = unit(given["metric"]) if given.get("metric") else "share"  # of a profile
+        aim = targets.target(given["is"], asked)
         out["is"] = {"op": aim["op"], "limit": aim["value"]}
     return out
 

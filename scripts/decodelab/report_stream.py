@@ -39,11 +39,13 @@ def _arm(findings: Findings, entry: Mapping[str, Any], words: Words) -> Md:
 
 
 def _sentence(findings: Findings, entry: Mapping[str, Any], words: Words) -> Md:
+    alone = not entry["faults"] and entry["control_not_told"]
     because = [
-        words.say(f"stream.fault_{item['code']}", n=str(item["n"])) for item in entry["faults"]
+        words.say(f"stream.fault_{item['code']}", n=str(item["n"]))
+        for item in alone or entry["faults"]
     ]
     return words.say(
-        f"stream.{entry['usable']}",
+        "stream.control_not_told" if alone else f"stream.{entry['usable']}",
         arm=_arm(findings, entry, words),
         because=markdown.joined(because, words.say("sentence.semicolon")),
     )

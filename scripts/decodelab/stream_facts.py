@@ -53,9 +53,10 @@ def arrivals(run: records.Run) -> Row:
     event_mode, event_share = _mode(_inner_counts(streams))
     out: Row = {"event_tokens_mode": event_mode, "event_tokens_mode_share": event_share}
     client = run.record.get("client") or {}
-    if not streams or _blurred(client):
+    gaps = [gap for stream in streams for gap in _gaps(stream)]
+    if not streams or _blurred(client) or _endless(gaps):
         return {**out, "burst_kind": "one_event" if (event_mode or 0) > 1 else None}
-    limit = short_gap([gap for stream in streams for gap in _gaps(stream)])
+    limit = short_gap(gaps)
     groups = [_arrivals(stream, limit) for stream in streams]
     inner = [arrival for group in groups for arrival in group[1:-1]]
     if len(inner) < LEAST_ARRIVALS:
@@ -107,6 +108,25 @@ def _gaps(stream: Arrival) -> list[float]:
 def short_gap(gaps: Sequence[float]) -> float | None:
     """The largest gap (s) within an arrival; None where events arrive one by one.
 
+    Takes the split only if there are enough long gaps for steps: few are stalls.
+    """
+    found = _split(gaps)
+    if found is None or found[1] * LONGEST_ARRIVAL < len(gaps):
+        return None
+    return found[0]
+
+
+def _endless(gaps: Sequence[float]) -> bool:
+    """Long gaps again and again, yet with more events between them than an arrival is thought to hold:
+    a larger step or a server that stalls, which the times do not tell apart.
+    """
+    found = _split(gaps)
+    return found is not None and LEAST_ARRIVALS <= found[1] < len(gaps) / LONGEST_ARRIVAL
+
+
+def _split(gaps: Sequence[float]) -> tuple[float, int] | None:
+    """The largest of the short gaps (s), and how many are long; None where all are of one sort.
+
     Splits the gaps where the variance of their logarithms between the two sides is largest (Otsu),
     and takes the split only if the sides are as unlike as arrivals and steps are.
     """
@@ -119,10 +139,9 @@ def short_gap(gaps: Sequence[float]) -> float | None:
     above = (logs.sum() - np.cumsum(logs)[:-1]) / (ordered.size - n)
     at = int(np.argmax(n * (ordered.size - n) * (above - below) ** 2))
     short, long = float(np.exp(below[at])), float(np.exp(above[at]))
-    enough = (ordered.size - n[at]) * LONGEST_ARRIVAL >= ordered.size
-    if long < APART * short or short > SHORT * float(ordered.mean()) or not enough:
+    if long < APART * short or short > SHORT * float(ordered.mean()):
         return None
-    return float(ordered[at])
+    return float(ordered[at]), int(ordered.size - n[at])
 
 
 def _arrivals(stream: Arrival, limit: float | None) -> list[Arrival]:

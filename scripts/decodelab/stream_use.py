@@ -3,8 +3,9 @@
 In: the plan and the tables. Out: for an experiment whose arms differ in what may put several tokens
 into one step (`flags.bursts`), one entry for each such arm, beside the experiment's verdict.
 
-An arm is *not usable* where its stream shows a fault that its control does not; *usable* where none
-shows and each check had something to look at; else *not told*. What an engine throws away within a
+An arm is *not usable* where its stream shows a fault that its control's does not, or not as often;
+*usable* where none shows and each check had something to look at; else, also where the control tells
+nothing of a fault, *not told*. What an engine throws away within a
 step is in no stream, see `stream_facts`.
 """
 
@@ -15,6 +16,8 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import scipy.stats
+
 from decodelab import flags
 from decodelab.tables import Row, Tables
 
@@ -22,17 +25,19 @@ from decodelab.tables import Row, Tables
 BY_CHANCE = 0.01
 # A run that is invalid for one of these alone still shows its stream: they are what is looked for.
 _SHOWN_BY_STREAM = {"usage_impossible"}
-# code -> the column that counts it
+# code -> the column that counts it, and the one that counts what could have it
 FAULTS = {
-    "over_max": "over_max_n",
-    "after_finish": "after_finish_n",
-    "late_tokens": "finish_late_tokens",
-    "after_stop": "after_stop_chars",
-    "step_ends": "stop_at_step_n",
-    "think_leak": "think_tags_n",
-    "tool_leak": "tool_tags_n",
-    "broken_calls": "tool_calls_broken_n",
+    "over_max": ("over_max_n", "n_ok"),
+    "after_finish": ("after_finish_n", "text_told_n"),
+    "late_tokens": ("finish_late_tokens", "finish_told_n"),
+    "after_stop": ("after_stop_chars", "stop_named_n"),
+    "step_ends": ("stop_at_step_n", "stop_n"),
+    "think_leak": ("think_tags_n", "text_told_n"),
+    "tool_leak": ("tool_tags_n", "text_told_n"),
+    "broken_calls": ("tool_calls_broken_n", "tool_calls_n"),
 }
+# Many of these come from one reply, so that two arms' numbers of them tell no difference of shares.
+_IN_ONE_REPLY = ("late_tokens", "after_stop", "step_ends")
 Entry = dict[str, Any]
 Plan = Mapping[str, Any]
 
@@ -94,7 +99,8 @@ def _entry(
     rows = _rows(experiment, arms[arm], tables)
     beside = _rows(experiment, arms[control], tables) if control else []
     parsers = _parsers(arms[arm], plan)
-    found, shared = _faults(rows, beside, parsers)
+    asked = _parsers(arms[control], plan) if control else set()
+    found, shared, unmatched = _faults(rows, beside, parsers, asked)
     missing = _missing(rows, parsers)
     entry: Entry = {
         "variant": arm[0],
@@ -104,11 +110,12 @@ def _entry(
         "arrivals": arrivals(rows),
         "faults": found,
         "also_in_control": shared,
+        "control_not_told": unmatched,
         "not_told": missing,
         "split_tags": _sum(rows, "tags_split_n"),
         "tool_calls": _sum(rows, "tool_calls_n"),
     }
-    entry["usable"] = "not_usable" if found else "not_told" if missing else "usable"
+    entry["usable"] = "not_usable" if found else "not_told" if missing or unmatched else "usable"
     return entry
 
 
@@ -164,18 +171,34 @@ def arrivals(rows: Sequence[Row]) -> Entry:
 
 
 def _faults(
-    rows: Sequence[Row], beside: Sequence[Row], parsers: set[str]
-) -> tuple[list[Entry], list[Entry]]:
-    """What the arm's streams show, and of it what its control's show as well."""
+    rows: Sequence[Row], beside: Sequence[Row], parsers: set[str], asked: set[str]
+) -> tuple[list[Entry], list[Entry], list[Entry]]:
+    """What the arm's streams show and its control's do not; what they show as well; what they tell
+    nothing of, by what they had to look at and the parsers (`asked`) of the control.
+    """
     found: list[Entry] = []
     shared: list[Entry] = []
+    unmatched: list[Entry] = []
     for code in FAULTS:
         n = _count(code, rows, parsers)
         if not n:
             continue
-        control = _count(code, beside, parsers)
-        (shared if control else found).append({"code": code, "n": n, "control": control})
-    return found, shared
+        of, of_control = (_sum(some, FAULTS[code][1]) for some in (rows, beside))
+        control = _count(code, beside, asked) if of_control else None
+        more = control == 0 or (control is not None and _more(code, n, of, control, of_control))
+        kind = unmatched if control is None else found if more else shared
+        kind.append({"code": code, "n": n, "control": control})
+    return found, shared, unmatched
+
+
+def _more(code: str, n: int, of: int | None, control: int, of_control: int | None) -> bool:
+    """Is it more often in the arm than in its control, beyond chance? Of all the faults of two equally
+    bad arms each has its part by what could have them.
+    """
+    if code in _IN_ONE_REPLY or not of or not of_control:
+        return False
+    part = of / (of + of_control)
+    return bool(scipy.stats.binom.sf(n - 1, n + control, part) < BY_CHANCE)
 
 
 def _count(code: str, rows: Sequence[Row], parsers: set[str]) -> int | None:
@@ -184,7 +207,7 @@ def _count(code: str, rows: Sequence[Row], parsers: set[str]) -> int | None:
         return None  # nobody was to take the tags out
     if code == "step_ends":
         return sum(_by_rule(row) for row in rows)
-    return _sum(rows, FAULTS[code])
+    return _sum(rows, FAULTS[code][0])
 
 
 def _by_rule(row: Row) -> bool:

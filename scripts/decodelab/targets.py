@@ -1,6 +1,7 @@
 """Small texts of the config that mean numbers: targets (">= 20"), shares ("5%"), conditions.
 
-In: the text. Out: the value, or ValueError whose message says what is allowed.
+In: the text, and the unit of the metric that it is about: 50% of a share is 0.5, of a percentage 50.
+Out: the value, or ValueError whose message says what is allowed.
 """
 
 from __future__ import annotations
@@ -16,17 +17,52 @@ _SHARE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*%\s*$")
 _WHEN = re.compile(r"^\s*(\S+)\s+is\s+(not\s+)?([a-z_]+)\s*$")
 
 TARGET_FORM = "an operator (" + ", ".join(OPERATORS) + ') and a number, like ">= 20" or ">= 50%"'
+_TOP = {"share": 1.0, "%": 100.0}  # the most that a metric of this unit can be
 SHARE_FORM = "a share between 0 and 1, like 5% or 0.05"
 WHEN_FORM = '"<experiment> is <verdict>" or "<experiment> is not supported"'
 WHEN_VERDICTS = ", ".join(DECIDING) + " (invalid decides nothing)"
 
 
-def target(text: str) -> dict[str, Any]:
+def target(text: str, unit: str | None = None) -> dict[str, Any]:
+    """`unit`: of the metric; None where that is not known, so that any number will do."""
     found = _TARGET.match(text)
     if not found:
         raise ValueError(TARGET_FORM)
     operator, number, percent = found.groups()
-    return {"op": operator, "value": float(number) / (100 if percent else 1)}
+    if not percent:
+        return {"op": operator, "value": limit(float(number), unit, operator)}
+    if unit not in (None, "share", "%"):
+        raise ValueError(f"a number{' of ' + unit if unit else ''}, without %")
+    if unit == "%":
+        return {"op": operator, "value": _within(float(number), unit, operator)}
+    return {"op": operator, "value": _within(float(number) / 100, unit, operator)}
+
+
+def limit(value: float, unit: str | None, operator: str = "") -> float:
+    """A bare number. One that can only mean the other spelling of a share or percentage is refused."""
+    if unit == "%" and 0 < value < 1:
+        percent = f"{value * 100:g}"
+        raise ValueError(
+            f"a percentage from 0 to 100: {_spelled(operator, percent)} for {percent} %"
+            + (f", {_spelled(operator, f'{value:g}%')} if so little is meant" if operator else "")
+        )
+    return _within(value, unit, operator)
+
+
+def _within(value: float, unit: str | None, operator: str) -> float:
+    top = _TOP.get(unit or "")
+    if top is None or 0 <= value <= top:
+        return value
+    if unit == "%":
+        raise ValueError(f"a percentage from 0 to 100, like {_spelled(operator, '50')}")
+    asked = value if 1 < value <= 100 else 50.0
+    hint = _spelled(operator, f"{asked / 100:g}")
+    also = f" or {_spelled(operator, f'{asked:g}%')}" if operator else ""
+    raise ValueError(f"a share from 0 to 1, like {hint}{also}")
+
+
+def _spelled(operator: str, number: str) -> str:
+    return f'"{operator} {number}"' if operator else number
 
 
 def share(given: float | int | str) -> float:

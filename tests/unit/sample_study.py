@@ -9,6 +9,7 @@ from typing import Any
 from cargo import record
 from decodelab import stats
 from decodelab.columns import COLUMNS
+from decodelab.flags import canonical
 from decodelab.tables import Tables
 
 TARGETS = {
@@ -94,7 +95,10 @@ class Study:
     """Collects runs; writes them as a published folder, or turns them into tables at once."""
 
     def __init__(self, flags: dict[str, dict[str, Any]] | None = None, **plan: Any) -> None:
-        variants = {name: {"flags": given} for name, given in (flags or {}).items()}
+        variants = {
+            name: {"flags": given, "canonical": canonical(given, "vllm-v0")}
+            for name, given in (flags or {}).items()
+        }
         self.plan: dict[str, Any] = {
             "schema": "decodelab.plan/1",
             "source": "measured",

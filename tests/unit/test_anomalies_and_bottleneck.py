@@ -256,3 +256,33 @@ def test_an_open_loop_leaves_the_accelerators_idle_by_its_own_rate(tmp_path: Pat
     assert [item["code"] for item in anomalies.find(study.plan, tables)] == ["gpus_idle"]
     tables.runs["r"].update(rate=0.1)
     assert anomalies.find(study.plan, tables) == []
+
+
+def test_the_limit_is_what_took_effect_else_the_flag_in_any_spelling(tmp_path: Path) -> None:
+    study = Study({"base": {"--max_num_seqs": "2"}})
+    study.add("c4", [request()], concurrency=4)
+    tables = study.tables(tmp_path)
+    row = tables.runs["c4"]
+    assert anomalies.max_num_seqs(study.plan, row, tables) == 2
+    row["start_id"] = "s"
+    tables.starts.append({"start_id": "s", "effective": '{"max_num_seqs": ["8"]}'})
+    assert anomalies.max_num_seqs(study.plan, row, tables) == 8
+    study.plan["variants"]["base"]["canonical"]["--data-parallel-size"] = "2"
+    assert anomalies.max_num_seqs(study.plan, row, tables) is None
+
+
+def test_a_rate_that_falls_little_by_little(tmp_path: Path) -> None:
+    steps = [(2, 4.0, 8.0), (4, 3.68, 9.0), (8, 3.39, 10.0), (16, 3.12, 11.0)]
+    values = curve(tmp_path / "a", 2, *steps)["rate_falls_at_equal_batch"]["values"]
+    assert (values["low"], values["high"]) == (2, 8)
+    assert "rate_falls_at_equal_batch" not in curve(tmp_path / "b", 2, *steps[:2])
+
+
+def test_no_gain_is_not_looked_for_where_all_only_wait(tmp_path: Path) -> None:
+    for name, levels, wanted in (("a", (2, 4), False), ("b", (1, 4), True)):
+        study = Study({"base": {"--max-num-seqs": 2}})
+        for level in levels:
+            study.add(f"c{level}", [request(i) for i in range(4)], concurrency=level)
+        tables = study.tables(tmp_path / name)
+        seen = anomalies.looked(study.plan, tables)["no_gain_from_concurrency"]
+        assert ("base" in seen) is wanted

@@ -101,6 +101,20 @@ def test_single_failures_to_connect_are_no_dead_server(tmp_path: Path) -> None:
     assert judged(evaluator_rows.read(path)).validity == "valid"
 
 
+def test_a_dead_server_by_other_words(tmp_path: Path) -> None:
+    path = copy(tmp_path, account=False)
+    text = path.read_text(encoding="utf-8")
+    for word in ("connection_error", "ConnectError", "connection_refused"):
+        path.write_text(text.replace("\tconnection\t", f"\t{word}\t"), encoding="utf-8")
+        assert judged(evaluator_rows.read(path)).reasons == ["server_died"]
+
+
+def test_a_point_that_may_part_thousands_is_refused(tmp_path: Path) -> None:
+    path = edited(copy(tmp_path), 3, total_ms="5.000", printed_tps="")
+    with pytest.raises(RawShapeError, match=r"0\.1 ms"):
+        evaluator_rows.read(path)
+
+
 def test_no_success_is_invalid_whatever_the_account_says(tmp_path: Path) -> None:
     path = copy(tmp_path, "nobody")
     account = tmp_path / "nobody_replay_metrics.json"
@@ -210,6 +224,9 @@ def test_rows_that_are_lost_are_missed(tmp_path: Path) -> None:
     path = copy(bare, account=False)
     path.write_text("\n".join([*whole[:4], *whole[5:]]), encoding="utf-8")
     with pytest.raises(RawShapeError, match="no row of 4"):
+        evaluator_rows.read(path)
+    path.write_text("\n".join(whole).rstrip("\n")[:-1], encoding="utf-8")
+    with pytest.raises(RawShapeError, match="no end of line"):
         evaluator_rows.read(path)
 
 

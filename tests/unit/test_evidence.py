@@ -194,6 +194,12 @@ def test_profile_files(tmp_path: Path) -> None:
     other = tmp_path / "p.json"
     other.write_text(json.dumps({"schema": profile.SCHEMA, "shares": {"a": 0.5, "b": "20%"}}))
     assert profile.read(other) == {"a": 0.5, "b": 0.2}
+    table.write_text("name,share\nmoe ,0.7\n", encoding="utf-8")
+    assert profile.share_of(profile.read(table), "moe")[0] == 0.7
+    twice = {"schema": profile.SCHEMA, "shares": {"a": 0.2, "b": 0.3}}
+    other.write_text(json.dumps(twice).replace('"b"', '"a"'))
+    with pytest.raises(ValueError, match="a stands there twice"):
+        profile.read(other)
 
 
 @pytest.mark.parametrize(
@@ -205,6 +211,7 @@ def test_profile_files(tmp_path: Path) -> None:
         ("name,share\na\n", "two cells"),
         ("name,share\na,0.1,x\n", "two cells"),
         ("name,share\na,1\na,0\n", "twice"),
+        ("name,share\na,0.2\na ,0.1\n", "twice"),
         ("name,share\na,37\n", "write 37 % for 0.37"),
         ("name,share\na,nan\n", "no share"),
         ("name,share\n,0.1\n", "a name"),

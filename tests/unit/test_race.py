@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import tempfile
 from pathlib import Path
@@ -15,6 +16,7 @@ from sample_study import request, run_record
 from small_config import SMALL
 
 from cargo import race, record
+from cargo import whole as whole_file
 from decodelab import config, digest, plan
 from decodelab.mistakes import ConfigError
 
@@ -62,7 +64,11 @@ def test_failed_requests_count_and_set_no_bar() -> None:
     poor = race.figure(half, "decode_rate_p10")
     assert poor == race.Figure(0.0, False)
     assert race.best([poor, race.Figure(None, True)], "decode_rate_p10") is None
-    assert race.figure(half, "ttft_s_p90") == race.Figure(None, False)  # infinite: not a figure
+    endless = race.figure(half, "ttft_s_p90")
+    assert endless == race.Figure(math.inf, False), "a failed request never came"
+    assert race.is_out(endless.value, 100.0, 0.5, "ttft_s_p90")
+    assert json.loads(whole_file.dump({"own": endless.value})) == {"own": math.inf}
+    assert race.best([endless], "ttft_s_p90") is None
     with pytest.raises(KeyError):
         race.figure(whole, "speed")
 

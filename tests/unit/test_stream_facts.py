@@ -53,6 +53,12 @@ def test_single_tokens_are_no_bursts(step_s: float, jitter: float) -> None:
     assert found["burst_kind"] == "single" and found["step_tokens_mode"] == 1
 
 
+def test_larger_steps_than_are_thought_of_are_not_told() -> None:
+    found = row(*[bursts(80, 10, 1.0)] * 2)
+    assert found["burst_kind"] is None and found.get("step_tokens_mode") is None
+    assert row(bursts(80, 20, 1.0, each=2))["burst_kind"] == "one_event"
+
+
 def test_several_tokens_in_an_event_and_both() -> None:
     one = row(bursts(1, 20, 0.1, each=4))
     assert (one["burst_kind"], one["event_tokens_mode"], one["events_at_once_mode"]) == (

@@ -64,10 +64,11 @@ def test_a_tag_counts_in_the_field_where_it_stands() -> None:
 def test_a_call_is_whole_with_a_name_and_an_object() -> None:
     whole = facts(call(name="f"), call(arguments='{"a"'), call(arguments=": 1}"))
     assert (whole["tool_calls"], whole["tool_calls_broken"]) == (1, 0)
+    for none in ([call(name="f")], [call(name="f"), call(arguments="")]):
+        assert facts(*none)["tool_calls_broken"] == 0, "a function without parameters"
     for broken in (
         [call(name="f"), call(arguments='{"a": 1}</s')],
-        [call(name="f"), call(arguments="")],
-        [call(name="f")],
+        [call(name="f"), call(arguments="{")],
         [call(arguments="{}")],
         [call(name="f", arguments="[1]")],
     ):

@@ -22,6 +22,9 @@ SEEN = {
     "stop_at_step_n": 1,
     "over_max_n": 0,
     "finish_late_tokens": 0,
+    "finish_told_n": 3,
+    "after_stop_chars": 0,
+    "stop_named_n": 3,
     "after_finish_n": 0,
     "think_ended_n": 3,
     "think_tags_n": 0,
@@ -37,13 +40,14 @@ def judged(
     many: dict[str, Any],
     plain: dict[str, Any] | None = None,
     parsers: dict[str, str] = PARSERS,
+    control: dict[str, str] | None = None,
     **row: Any,
 ) -> dict[str, Any]:
     study = Study()
     for name in ("plain", "many"):
         study.add(name, [request()], variant=name)
     study.plan["variants"] = {
-        "plain": {"canonical": parsers},
+        "plain": {"canonical": parsers if control is None else control},
         "many": {"canonical": {**parsers, "--num-scheduler-steps": "4"}, "extends": "plain"},
     }
     tables = study.tables(folder)
@@ -79,6 +83,30 @@ def test_a_fault_that_the_control_has_not(tmp_path: Path, column: str, code: str
     assert entry["faults"] == [{"code": code, "n": 2, "control": entry["faults"][0]["control"]}]
     shared = judged(tmp_path / "b", {column: 2}, {column: 1})
     assert shared["usable"] == "usable" and shared["also_in_control"][0]["code"] == code
+
+
+def test_a_fault_that_the_control_tells_nothing_of_is_not_told(tmp_path: Path) -> None:
+    leak = {"think_tags_n": 3}
+    for name, plain, control in (
+        ("design", {"think_tags_n": 5}, {}),  # no parser: the tags stand there by design
+        ("silent", {"text_told_n": 0, "think_tags_n": None}, PARSERS),
+        ("lost", {"validity": "invalid", "reasons": "stamps_late"}, PARSERS),
+    ):
+        entry = judged(tmp_path / name, leak, plain, control=control)
+        assert entry["usable"] == "not_told" and entry["faults"] == []
+        assert entry["control_not_told"] == [{"code": "think_leak", "n": 3, "control": None}]
+    calls = judged(tmp_path / "d", {"tool_calls_broken_n": 1}, {"tool_calls_n": 0})
+    assert calls["usable"] == "not_told"
+
+
+def test_shares_of_a_fault_are_compared(tmp_path: Path) -> None:
+    all_broken = {"tool_calls_n": 40, "tool_calls_broken_n": 40}
+    one = {"tool_calls_n": 40, "tool_calls_broken_n": 1}
+    entry = judged(tmp_path / "a", all_broken, one)
+    assert entry["usable"] == "not_usable"
+    assert entry["faults"] == [{"code": "broken_calls", "n": 40, "control": 1}]
+    alike = judged(tmp_path / "b", {"tool_calls_n": 400, "tool_calls_broken_n": 11}, one)
+    assert alike["usable"] == "usable", "as often, of more calls"
 
 
 def test_lengths_at_a_steps_end_only_beyond_chance(tmp_path: Path) -> None:
