@@ -29,8 +29,11 @@ import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from scipy.special import ndtri, stdtrit  # scipy.stats is slow to import
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import chdtri, ndtr, ndtri, stdtrit  # scipy.stats is slow to import
 
 from decodelab import proportions
 from decodelab.proportions import Count
@@ -48,6 +51,7 @@ DRIFT = 0.04
 _TTFT_LIKE = re.compile(r"^(?:adj_)?(?:ttft_s|input_tps|queue_s)")
 # Shares of requests: counted, so judged in points and without a floor.
 COUNTED = ("success_rate", "goodput", "cache_hit")
+_RANKS = (np.arange(200) + 0.5) / 200  # of a scatter's chi-square, evenly in probability
 _TOPS = {"share": 1.0, "%": 100.0}  # a unit with an upper end, and that end
 
 
@@ -134,14 +138,14 @@ def compared(
         method = "pooled_t"
     elif scatter is not None:
         middle = _mean(right.values()) - _mean(left.values())
-        half = scatter.half(*ks)
-        found = middle, half, half + _reach(half / quantile(scatter.df), scatter.df)
+        found = middle, scatter.half(*ks) / quantile(scatter.df), scatter.df
         method = "aa_floor"
     else:
         return _unmeasured(left, right, metric, sign, smallest)
-    middle, half, reach = found
+    middle, error, df = found
+    half = quantile(df) * error
     bounds = sorted(sign * math.expm1(x) for x in (middle - half, middle + half))
-    size = _detectable(reach, reach - half, max(smallest, floor), sign)
+    size = _detectable(error, df, max(smallest, floor), sign)
     return Estimate(sign * math.expm1(middle), (bounds[0], bounds[1]), floor, source, size, method)
 
 
@@ -157,31 +161,43 @@ def _unmeasured(
     effect = sign * math.expm1(middle)
     bounds, method = (effect - floor, effect + floor), "floor"
     # The floor is taken as two standard deviations of a start, and two starts differ by more.
-    error, power = floor / math.sqrt(2), float(ndtri(POWER))
+    error, df = floor / math.sqrt(2), None
     many = max(left.values(), right.values(), key=len)
-    reach = math.log1p(floor)
     if len(many) >= 2:
         own = Scatter(_deviation(many), len(many) - 1)
         half = own.half(len(many), 1)
         wide = sorted(sign * math.expm1(x) for x in (middle - half, middle + half))
         if wide[0] < bounds[0] or wide[1] > bounds[1]:
             bounds, method = (min(wide[0], bounds[0]), max(wide[1], bounds[1])), "own_t"
-            reach = max(reach, half + _reach(half / quantile(own.df), own.df))
-            error = max(error, half / quantile(own.df))
-    size = _detectable(reach, power * error, max(smallest, floor + drift), sign)
+            error, df = max(error, half / quantile(own.df)), own.df
+    size = _detectable(error, df, max(smallest, floor + drift), sign)
     return Estimate(effect, bounds, floor, "field", size, method, drift)
 
 
-def _detectable(reach: float, margin: float, threshold: float, sign: int) -> float | None:
-    """The smallest true effect that 4 of 5 studies call supported. Its estimate has to clear 0 with
-    its interval (`reach`) and, by `margin` (both in logarithms), the threshold of a claim. None: no
-    fall is so large.
+def _detectable(error: float, df: float | None, threshold: float, sign: int) -> float | None:
+    """The smallest true effect that 4 of 5 studies call supported, where an estimate has this
+    standard error (in logarithms). It has to exceed both the threshold of a claim and the half-width
+    of its interval, which itself scatters with `df`; None: a fixed one, within the threshold. None
+    comes back where no fall is so large.
     """
     if sign < 0 and threshold >= 1:
         return None
     wanted = -math.log1p(-threshold) if sign < 0 else math.log1p(threshold)
-    size = max(reach, wanted + margin)
+    hurdles = np.array([wanted])
+    if df is not None and error > 0:
+        hurdles = np.maximum(wanted, quantile(df) * error * np.sqrt(chdtri(df, _RANKS) / df))
+    size = wanted
+    if error > 0:
+        below = wanted + float(ndtri(POWER)) * error  # what it takes if only the threshold binds
+        above = float(hurdles.max()) + float(ndtri(POWER)) * error
+        size = above
+        if above > below:
+            size = float(brentq(_lack, below, above, (hurdles, error)))
     return -math.expm1(-size) if sign < 0 else math.expm1(size)
+
+
+def _lack(size: float, hurdles: Any, error: float) -> float:
+    return float(ndtr((size - hurdles) / error).mean()) - POWER
 
 
 def _points(
@@ -275,14 +291,19 @@ def _spread(values: Sequence[float], top: float | None) -> tuple[float, tuple[fl
     if len(set(values)) == 1:
         return values[0], (values[0], values[0]), "bounded_t" if top is not None else "log_t"
     if top is None and min(values) > 0:
-        middle, half, _ = _t([math.log(v) for v in values])
+        middle, half = _with_half(_t([math.log(v) for v in values]))
         return math.exp(middle), (math.exp(middle - half), math.exp(middle + half)), "log_t"
     if top is not None and min(values) > 0 and max(values) < top:
-        middle, half, _ = _t([math.log(v) - math.log(top - v) for v in values])
+        middle, half = _with_half(_t([math.log(v) - math.log(top - v) for v in values]))
         low, mid, high = (top * _expit(x) for x in (middle - half, middle, middle + half))
         return mid, (low, high), "logit_t"
-    middle, half, _ = _t(list(values))
+    middle, half = _with_half(_t(list(values)))
     return middle, (middle - half, middle + half), "bounded_t"
+
+
+def _with_half(found: tuple[float, float, float]) -> tuple[float, float]:
+    middle, error, df = found
+    return middle, quantile(df) * error
 
 
 def _expit(x: float) -> float:
@@ -299,25 +320,13 @@ def _deviation(values: Collection[float]) -> float:
 
 
 def _t(differences: list[float]) -> tuple[float, float, float]:
-    """(mean, half-width, reach for the wanted power) of one sample."""
+    """(mean, its standard error, degrees of freedom) of one sample."""
     n = len(differences)
-    middle = _mean(differences)
-    variance = sum((d - middle) ** 2 for d in differences) / (n - 1)
-    return middle, *_widths(math.sqrt(variance / n), n - 1)
+    return _mean(differences), _deviation(differences) / math.sqrt(n), n - 1
 
 
 def _pooled(left: list[float], right: list[float]) -> tuple[float, float, float]:
     a, b = _mean(left), _mean(right)
     freedom = len(left) + len(right) - 2
     squares = sum((v - a) ** 2 for v in left) + sum((v - b) ** 2 for v in right)
-    error = math.sqrt(squares / freedom * (1 / len(left) + 1 / len(right)))
-    return b - a, *_widths(error, freedom)
-
-
-def _widths(error: float, freedom: float) -> tuple[float, float]:
-    half = quantile(freedom) * error
-    return half, half + _reach(error, freedom)
-
-
-def _reach(error: float, freedom: float) -> float:
-    return float(stdtrit(freedom, POWER)) * error
+    return b - a, math.sqrt(squares / freedom * (1 / len(left) + 1 / len(right))), freedom
