@@ -24,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "scripts")]
 
 from fidelity.table import markdown, write_block  # noqa: E402
-from verdicts import tally  # noqa: E402
+from verdicts import share_studies, tally  # noqa: E402
 from verdicts.requirements import Row, missed  # noqa: E402
 from verdicts.simulated import SHAPES, Design, Noise, planned  # noqa: E402
 
@@ -74,13 +74,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         "verdicts": f"{markdown(HEAD, [line(row) for row in rows])}\n\n{about}",
         "welch": markdown(WELCH_HEAD, [welch_line(row) for row in rows if row.welch]),
     }
+    shared = share_studies.rows(studies, SEED)
+    blocks["shares"] = f"{markdown(share_studies.HEAD, share_studies.lines(shared))}\n\n{about}"
     print("\n\n".join(blocks.values()))
     if arguments.write:
         for name, text in blocks.items():
             write_block(arguments.write, name, text)
     if arguments.json:
         arguments.json.write_text(json.dumps([as_json(row) for row in rows], indent=1))
-    wrong = missed(rows)
+    wrong = [*missed(rows), *share_studies.missed(shared)]
     for text in wrong:
         print(f"missed: {text}", file=sys.stderr)
     return 1 if wrong and arguments.check else 0

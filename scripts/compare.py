@@ -167,6 +167,8 @@ def _change(found: comparison.Result) -> str:
         return numbers.DASH
     method = {
         "floor": f"the estimate ± the restart floor of {numbers.size(found.change.floor)}",
+        "own_t": "Student's t of the arm with several starts, at least the restart floor of "
+        f"{numbers.size(found.change.floor)}",
         "pooled_t": "Student's t over starts, pooled variance",
         "paired_t": "Student's t over starts, paired",
     }[found.change.method]
@@ -182,7 +184,7 @@ def _honest(found: comparison.Result, fewest: int) -> list[str]:
         out.append(f"a {which.upper()} of {fewest} requests has no distribution-free 95% interval")
     if found.over == "requests":
         out.append("requests of one start are not independent: their interval is of these starts")
-    if found.change is not None and found.change.method == "floor":
+    if found.change is not None and found.change.method in ("floor", "own_t"):
         one = " and ".join(s for s, f in (("A", found.a), ("B", found.b)) if len(f.starts) == 1)
         out.append(
             f"one start in {one}: nothing here measures the scatter between restarts, so no "

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from decodelab import arms, effects, measured_floor, reasons
+from decodelab import arms, effects, measured_floor, reasons, shares
 from decodelab.tables import Tables
 
 Plan = Mapping[str, Any]
@@ -99,7 +99,7 @@ def _one(
         return {**out, "reasons": [why for end in stops for why in end[1]]}
     scatter = measured_floor.of(plan, tables, left, right)
     try:
-        found = effects.compared(left.launches, right.launches, metric, scatter=scatter)
+        found = shares.compared(left, right, scatter=scatter)
     except effects.NoRelativeChange:
         return {**out, "reasons": [reasons.reason("no_relative_change")]}
     low, high = found.interval

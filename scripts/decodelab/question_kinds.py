@@ -14,11 +14,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from decodelab import arms, decisions, drift, effects, gates, guards, measured_floor, reasons
+from decodelab import (
+    arms,
+    decisions,
+    drift,
+    effects,
+    gates,
+    guards,
+    measured_floor,
+    reasons,
+    shares,
+)
 from decodelab.tables import Tables
 
 SMALLEST_EFFECT = 0.05  # where a question names none: the size of a typical single win
 Verdict = dict[str, Any]
+# A method that a sceptic should know of, and the reason that tells it.
+_SAID = {
+    "floor": "one_launch",
+    "own_t": "one_launch_against_many",
+    "score": "counted_share",
+    "starts_t": "share_uncounted",
+}
 
 BLANK: Verdict = {
     "effect": None,
@@ -39,6 +56,7 @@ BLANK: Verdict = {
     "explains_gap": None,
     "points": None,
     "refused": None,  # the variants that cannot start
+    "in_points": None,  # effect, interval and what they are held against are points of a share
     "value_interval": None,  # of one arm's value, in its unit; `interval` is the effect's
 }
 
@@ -135,13 +153,13 @@ def _decide(
     """Effect, interval and verdict of a relative change."""
     sign = -1 if question.get("direction") == "lower" else 1
     scatter = measured_floor.of(plan, tables, base, cand)
+    smallest = question.get("smallest_effect")
+    smallest = SMALLEST_EFFECT if smallest is None else smallest
     try:
-        found = effects.compared(base.launches, cand.launches, base.metric, sign, scatter)
+        found = shares.compared(base, cand, sign, scatter, smallest)
     except effects.NoRelativeChange:
         stop(verdict, "invalid", [reasons.reason("no_relative_change")])
         return
-    smallest = question.get("smallest_effect")
-    smallest = SMALLEST_EFFECT if smallest is None else smallest
     verdict.update(
         effect=found.effect,
         interval=list(found.interval),
@@ -149,7 +167,12 @@ def _decide(
         smallest_detectable=found.detectable,
         drift_allowance=found.drift or None,
         verdict=word(found, smallest),
+        in_points=found.in_points or None,
     )
+    if found.in_points:
+        verdict.update(baseline_value=shares.value(base), candidate_value=shares.value(cand))
+        needed = verdict["needed_effect"]
+        verdict["needed_effect"] = needed and needed * verdict["baseline_value"]  # points, too
     _floor(verdict, found, scatter)
     if found.drift:
         verdict["reasons"] += _unbalanced(verdict["verdict"], found, smallest)
@@ -169,8 +192,9 @@ def _floor(verdict: Verdict, found: effects.Estimate, scatter: effects.Scatter |
         verdict["reasons"].append(
             reasons.reason("floor_measured", variants=", ".join(scatter.variants), **shown)
         )
-    elif found.method == "floor" and found.floor:
-        verdict["reasons"].append(reasons.reason("one_launch", floor=f"{found.floor:.0%}"))
+    elif found.method in _SAID:
+        code = _SAID[found.method]
+        verdict["reasons"].append(reasons.reason(code, floor=f"{found.floor:.0%}"))
 
 
 def _left_out(verdict: Verdict, plan: Mapping[str, Any], tables: Tables, *sides: arms.Arm) -> None:
@@ -227,6 +251,8 @@ def _guard(
 
 def _drift(verdict: Verdict, arm: arms.Arm, plan: Mapping[str, Any], tables: Tables) -> None:
     """A drift beyond its floor is a doubt about what other starts are compared with, no fault."""
+    if arm.metric in effects.COUNTED:
+        return  # no start's share has a floor that a second one could exceed
     found = drift.check(plan, tables, arm)
     verdict["drift"] = found
     if found is not None and found["exceeds"] and verdict["method"] != "paired_t":
@@ -271,7 +297,7 @@ def _single(
         return None
     scatter = measured_floor.of_one(plan, tables, arm)
     try:
-        found = effects.alone(list(arm.launches.values()), arm.metric, scatter)
+        found = shares.alone(arm, scatter)
     except effects.NoRelativeChange:
         stop(verdict, "invalid", [reasons.reason("no_relative_change")])
         return None
@@ -366,7 +392,7 @@ def scaling(
         (step for step in steps if step["verdict"] == verdict["verdict"]),
         key=lambda s: float("-inf") if s["effect"] is None else s["effect"],
     )
-    estimate = "effect interval floor floor_source floor_basis drift_allowance method"
+    estimate = "effect interval floor floor_source floor_basis drift_allowance method in_points"
     for name in (*estimate.split(), "smallest_effect", "smallest_detectable"):
         verdict[name] = best.get(name, verdict.get(name))
     verdict["candidate_value"] = verdict["value"] = best["value"]

@@ -25,7 +25,7 @@ from typing import Any
 
 from scipy.special import ndtri, stdtrit
 
-from decodelab import effects, guards, measured_floor
+from decodelab import effects, guards, measured_floor, shares
 from decodelab.arms import Arm
 from decodelab.effects import Scatter
 from decodelab.tables import Tables
@@ -78,7 +78,7 @@ class Pairs:
         return self._change(behind, ahead)
 
     def _points(self, behind: Arm, ahead: Arm) -> Lead:
-        _, (low, high), _ = guards.points(behind, ahead, self.confidence)
+        low, high = shares.points(behind, ahead, self.confidence)
         before, after = _mean(behind), _mean(ahead)
         margin = (after / before - 1) * (-1 if self._lower else 1) if before else None
         return Lead(margin, apart=high < 0 if self._lower else low > 0, basis="points")
@@ -121,7 +121,7 @@ class Pairs:
 
 
 def _by_points(metric: str) -> bool:
-    counted = metric in guards.COUNTED
+    counted = metric in effects.COUNTED
     return guards.is_share(metric) and (counted or not effects.floor_of(metric))
 
 

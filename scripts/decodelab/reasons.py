@@ -82,6 +82,20 @@ TEXTS: dict[str, tuple[str, str]] = {
         "每组只有一次启动：区间取自启动间噪声的经验值 ±{floor}",
         "one launch in an arm: the interval is the field value of the restart floor, ±{floor}",
     ),
+    "one_launch_against_many": (
+        "一组只有一次启动：区间取自另一组启动之间的离散度，不小于经验值 ±{floor}",
+        "one launch in an arm: the interval is the scatter between the other arm's starts, at least the"
+        " field value of ±{floor}",
+    ),
+    "counted_share": (
+        "区间只由请求个数得出（计数的得分区间）：每组只有一次启动，启动间的差异不在其中",
+        "the interval is that of the number of requests (score interval of counts); with one launch an"
+        " arm it holds no scatter between starts",
+    ),
+    "share_uncounted": (
+        "该比例由多少个请求得出没有记录：区间只取自启动之间的差异",
+        "it is not on record of how many requests the share is: only its starts tell the interval",
+    ),
     "floor_measured": (
         "噪声底由本研究的 A/A 组实测：{variants} 的 {n} 次启动，启动间标准差 {scatter}，自由度 {df}",
         "the floor is measured by this study's A/A arm: {n} starts of {variants}, standard deviation"

@@ -160,7 +160,8 @@ def _need(findings: Findings, experiment: str, verdict: str, words: Words) -> Md
     if verdict in ("pending", "unmeasured"):
         return words.say("next.need_runs")
     if detectable != numbers.DASH:
-        return words.say("next.need_detectable", value=detectable)
+        shown = report_verdicts.points(speaker, detectable, words)
+        return words.say("next.need_detectable", value=shown)
     return words.say("next.need_more")
 
 

@@ -17,6 +17,8 @@ from decodelab.report_tables import Table
 from decodelab.words import Words
 
 MANY_VERDICTS = 4  # more are written as a table
+# Of the evidence, what is a change: points where the effect is.
+_CHANGES = ("effect", "interval", "smallest_effect", "smallest_detectable")
 GUARD_CODES = ("guard_worse", "guard_open", "guard_no_value")  # told by each guard's own line
 
 
@@ -39,7 +41,7 @@ def answer(findings: Findings, verdict: Verdict, words: Words, coarse: bool = Fa
             metric, verdict.get("baseline_value"), bare=numbers.unit_moves(metric)
         ),
         "after": numbers.show(metric, verdict.get("candidate_value")),
-        "effect": numbers.effect(verdict.get("effect")),
+        "effect": points(verdict, numbers.effect(verdict.get("effect")), words),
         "value": numbers.show(metric, _value(verdict), coarse=coarse),
         "target": numbers.target(metric, target),
         "expected": numbers.expected(metric, bounds) if bounds else numbers.DASH,
@@ -52,6 +54,8 @@ def answer(findings: Findings, verdict: Verdict, words: Words, coarse: bool = Fa
             [metric_label(words, name) for name in guarded], words.say("sentence.comma")
         )
     key = "guarded" if guarded else state(findings, verdict)
+    if key == "inconclusive" and _counted(verdict) is not None:
+        key, places["n"] = "counted", numbers.count(_counted(verdict))
     text = words.say(f"answer.{verdict['kind']}.{key}", **places)
     return markdown.joined(
         [text, *_clauses(findings, verdict, words, coarse)], words.say("sentence.and")
@@ -61,6 +65,21 @@ def answer(findings: Findings, verdict: Verdict, words: Words, coarse: bool = Fa
 def state(findings: Findings, verdict: Verdict) -> str:
     """The verdict, or `unmeasured` where it is invalid only because its runs still wait."""
     return "unmeasured" if unmeasured(findings, verdict) else str(verdict["verdict"])
+
+
+def points(verdict: Verdict, shown: str, words: Words) -> str:
+    """A change as it is shown, with the word for points of a share where it is no relative one."""
+    known = verdict.get("in_points") and shown != numbers.DASH
+    return words.say("evidence.in_points", value=shown) if known else shown
+
+
+def _counted(verdict: Verdict) -> float | None:
+    """How many requests the share of a threshold is of, where their number set its interval."""
+    arms = verdict.get("population") or []
+    if verdict["kind"] != "threshold" or verdict.get("method") not in ("score", "score_t"):
+        return None
+    of = "ok" if verdict.get("metric") == "cache_hit" else "attempted"
+    return arms[0][of] if arms else None
 
 
 def unmeasured(findings: Findings, verdict: Verdict) -> bool:
@@ -106,7 +125,10 @@ def _clauses(findings: Findings, verdict: Verdict, words: Words, coarse: bool) -
     gap = _gap(verdict)
     if gap:
         clauses.append(
-            words.say(f"gap.{gap}", needed=numbers.effect(verdict.get("needed_effect"), 0))
+            words.say(
+                f"gap.{gap}",
+                needed=points(verdict, numbers.effect(verdict.get("needed_effect"), 0), words),
+            )
         )
     clauses += _waiting(findings, verdict, words)
     if not coarse:
@@ -240,6 +262,8 @@ def evidence(verdict: Verdict, words: Words) -> Md:
     ):
         shown = _evidence_value(key, verdict)
         if shown != numbers.DASH:
+            if key in _CHANGES:
+                shown = points(verdict, shown, words)
             parts.append(words.say(_evidence_key(key, verdict, words), value=shown))
     for key in ("n_requests", "n_launches"):
         counts = [numbers.count(n) for n in verdict.get(key) or [] if n is not None]
@@ -315,8 +339,8 @@ def verdict_table(findings: Findings, verdicts: Sequence[Verdict], words: Words)
                 metric_label(words, metric),
                 _point(verdict, words) or numbers.DASH,
                 _before_after(metric, before, after),
-                numbers.effect(verdict.get("effect")),
-                numbers.interval(verdict.get("interval")),
+                points(verdict, numbers.effect(verdict.get("effect")), words),
+                points(verdict, numbers.interval(verdict.get("interval")), words),
                 numbers.size(verdict.get("floor")),
                 report_noise.population(verdict),
                 f"{'/'.join(counts) or numbers.DASH} · {'/'.join(launches) or numbers.DASH}",

@@ -84,7 +84,9 @@ def test_the_page_is_written_and_a_miss_fails_the_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = tmp_path / "page.md"
-    blocks = [f"<!-- {name} -->\nOLD TEXT\n<!-- /{name} -->" for name in ("verdicts", "welch")]
+    blocks = [
+        f"<!-- {name} -->\nOLD TEXT\n<!-- /{name} -->" for name in ("verdicts", "welch", "shares")
+    ]
     page.write_text("# Page\n\n" + "\n\n".join(blocks))
     monkeypatch.setattr(calibration, "DESIGNS", (Design(2),))
     monkeypatch.setattr(calibration, "SHAPES", ("none",))

@@ -773,3 +773,55 @@ def test_a_target_that_is_met_leaves_no_gap_to_explain(tmp_path: Path) -> None:
     study.plan["experiments"]["E"]["questions"][0]["explains_gap_to"] = 20.0
     verdict = only(study, tmp_path)
     assert verdict["needed_effect"] < 0 and verdict["explains_gap"] is None
+
+
+# shares of requests -------------------------------------------------------------------------------
+
+
+def two_shares(good: int, of: int, better: int, folder: Path, **more: Any) -> dict[str, Any]:
+    """success_rate of base against cand: so many good of so many requests each."""
+    study = Study()
+    for variant, ok in (("base", good), ("cand", better)):
+        rows = requests(10.0, n=of)
+        for row in rows[ok:]:
+            row.update(outcome="http_error")
+        study.add(f"{variant}_1", rows, variant=variant)
+    points = [compare(["base_1"], ["cand_1"])]
+    asked = {"kind": "compare_variants", "metric": "success_rate", "points": points, **more}
+    study.ask("E", asked)
+    return only(study, folder)
+
+
+def test_one_failure_less_in_twenty_proves_nothing(tmp_path: Path) -> None:
+    guard = {"metric": "success_rate", "worse_by": 0.01}
+    verdict = two_shares(19, 20, 20, tmp_path, guard=[guard])
+    assert verdict["verdict"] == "inconclusive" and verdict["in_points"]
+    assert verdict["effect"] == pytest.approx(0.05) and "counted_share" in codes(verdict)
+    # A question and a guard of the same data say the same.
+    assert verdict["guards"][0]["interval"] == verdict["interval"]
+
+
+def test_a_success_rate_that_fell_to_nothing_is_an_answer(tmp_path: Path) -> None:
+    verdict = two_shares(4, 4, 0, tmp_path)
+    assert (verdict["verdict"], verdict["effect"]) == ("refuted", -1.0)
+    assert (verdict["baseline_value"], verdict["candidate_value"]) == (1.0, 0.0)
+
+
+def test_the_gap_of_a_share_is_in_points_too(tmp_path: Path) -> None:
+    verdict = two_shares(10, 100, 90, tmp_path, explains_gap_to=0.8)
+    assert verdict["verdict"] == "supported" and verdict["needed_effect"] == pytest.approx(0.7)
+    assert verdict["interval"][0] < 0.7 < verdict["interval"][1]
+    assert verdict["explains_gap"] is None
+
+
+@pytest.mark.parametrize(("n", "word"), [(4, "inconclusive"), (400, "supported")])
+def test_a_few_good_requests_do_not_meet_a_rate_of_99_percent(
+    n: int, word: str, tmp_path: Path
+) -> None:
+    study = Study()
+    study.add("r", requests(10.0, n=n))
+    target = {"op": ">=", "value": 0.99}
+    alone(study, {"1": ["r"]}, kind="threshold", metric="success_rate", target=target)
+    verdict = only(study, tmp_path)
+    assert verdict["verdict"] == word and verdict["value"] == 1.0
+    assert verdict["value_interval"][0] == pytest.approx(n / (n + 1.959964**2))

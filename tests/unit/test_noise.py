@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sample_study import Study, compare, request
 
-from decodelab import guards, judge
+from decodelab import guards, judge, proportions
 from decodelab.effects import quantile
 
 RATES = {("base", 1): 10.0, ("base", 2): 10.2, ("base", 3): 10.1, ("base", 4): 9.9}
@@ -316,5 +316,5 @@ def test_outcomes(
 
 def test_newcombe_against_the_published_example() -> None:
     """Newcombe 1998, table II, method 10: 56/70 against 48/80."""
-    low, high = guards.newcombe(48, 80, 56, 70)
+    low, high = proportions.newcombe(48, 80, 56, 70)
     assert (low, high) == pytest.approx((0.0524, 0.3339), abs=5e-5)
