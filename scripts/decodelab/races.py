@@ -163,7 +163,12 @@ def for_order(launch: Mapping[str, Any], store: Store) -> list[dict[str, Any]]:
         made = _decided(screen, launch, store)
         names = ("race", "experiment", "metric", "within", "run", "then")
         told.append(
-            {**{name: made[name] for name in names}, "best": made["best"], "own": made["value"]}
+            {
+                **{name: made[name] for name in names},
+                "members": digest.of("race members", sorted(screen["members"])),
+                "best": made["best"],
+                "own": made["value"],
+            }
         )
     return told
 

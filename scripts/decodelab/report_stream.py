@@ -37,7 +37,9 @@ def _variants(findings: Findings, entry: Mapping[str, Any]) -> list[str]:
         name
         for name, variant in known.items()
         if variant.get("grid") == entry["variant"]
-        and {flag: str(value) for flag, value in flags.bursts(variant["canonical"]).items()}
+        and {
+            flag: str(value) for flag, value in flags.bursts(variant.get("canonical") or {}).items()
+        }
         == entry["flags"]
     ]
 
