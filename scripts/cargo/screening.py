@@ -1,9 +1,9 @@
 """The host agent's part of a race: which runs of a launch are not worth their time.
 
-In:  an order's `screens` (one a race: race, experiment, metric, within, run, then, best, own), the
-launch's finished runs, what this agent's queue has measured for the same race. Out: decisions with
-both figures. Nothing is remembered of a launch: each decision is read from the files of its cheap
-run, so an agent that takes over decides alike.
+In:  an order's `screens` (one a race: race, experiment, metric, within, run, then, members, best,
+own), the launch's finished runs, what this agent's queue has measured for the same race. Out:
+decisions with both figures. Nothing is remembered of a launch: each decision is read from the files
+of its cheap run, so an agent that takes over decides alike.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class Races:
 
 
 def _key(order: Mapping[str, Any], screen: Mapping[str, Any]) -> str:
-    return "%s %s" % (order.get("owner"), screen["race"])
+    """The same race among others is another: who left the study sets no bar."""
+    return "%s %s %s" % (order.get("owner"), screen["race"], screen.get("members"))
 
 
 def figure(

@@ -48,8 +48,8 @@ def refusal(launch: Mapping[str, Any], store: Store) -> dict[str, Any] | None:
 
 def _cause(found: constraints.Impossible) -> dict[str, Any]:
     ask = {
-        "en": f"{found.text['en']}. Known beforehand, so not started; `--config retry=NAME` starts it.",
-        "zh": f"{found.text['zh']}。事先已知，故未启动；`--config retry=NAME` 可强制启动。",
+        "en": "Known beforehand, so not started; --config retry=NAME starts it all the same.",
+        "zh": "事先已知，故未启动；--config retry=NAME 可强制启动。",
     }
     return {
         "class": CLASSES.get(found.code, "bad_argument"),

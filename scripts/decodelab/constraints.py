@@ -252,8 +252,8 @@ RULES: tuple[Rule, ...] = (
         (Range((0, 6, 3), (0, 10, 0)),),
         _multi_step_backend,
         "attention 后端 {backend} 不支持 multi-step（{steps:.0f}）+ chunked prefill，仅支持 {accepted}",
-        "the attention backend {backend} does not take multi-step ({steps:.0f}) with chunked prefill; "
-        "{accepted} do",
+        "the attention backend {backend} does not take multi-step ({steps:.0f}) with chunked prefill "
+        "(accepted: {accepted})",
         "vllm/worker/multi_step_model_runner.py, MultiStepModelRunner.__init__",
         "not supported for attention backend",
     ),

@@ -17,9 +17,9 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from decodelab import figure_style, numbers
+from decodelab import figure_style, numbers, words
 from decodelab.findings import Arm, Findings, values
-from decodelab.report_labels import cell_parameters, setting
+from decodelab.report_labels import cell_parameters, metric_label, setting
 
 MAP = "cividis"  # even in lightness, readable by colour-blind readers and in grey
 STATES = {"not_possible": ("#d9d9d9", "////", "cannot\nstart"), "pending": ("white", "", "pending")}
@@ -59,11 +59,17 @@ def draw(findings: Findings, experiment: str, metric: str) -> Figure | None:
             bar = figure.colorbar(
                 plt.cm.ScalarMappable(scale, MAP), ax=grid.ravel().tolist(), shrink=0.9, pad=0.02
             )
-            bar.set_label(f"{metric} ({numbers.unit(metric)})" if numbers.unit(metric) else metric)
+            bar.set_label(_bar_label(metric))
         figure_style.title(figure, f"Parameter grid: {experiment}")
         figure_style.room(figure)
         figure_style.banner(figure, findings.sources([name for arm in arms for name in arm.names]))
     return figure
+
+
+def _bar_label(metric: str) -> str:
+    """`total Output TPS (tok/s)`: as the report calls it; figures are in English."""
+    name, unit = metric_label(words.load("en"), metric), numbers.unit(metric)
+    return f"{name} ({unit})" if unit else str(name)
 
 
 def _combinations(

@@ -137,6 +137,23 @@ def left_out(launch: Mapping[str, Any], store: Store) -> list[dict[str, Any]]:
     return told
 
 
+def still_out(told: Iterable[Mapping[str, Any]], launch: Mapping[str, Any], store: Store) -> bool:
+    """Whether what a receipt tells (its `screened_out`) is still so: the same runs are left out, and
+    the best it names is one of a present member. A better best since then changes nothing.
+    """
+    now = {screen["race"]: screen["runs"] for screen in left_out(launch, store)}
+    bars = {screen["race"]: _bars(screen, store) for screen in launch.get("screens") or []}
+    return all(
+        now.get(screen["race"]) == screen["runs"] and screen["best"] in bars[screen["race"]]
+        for screen in told
+    )
+
+
+def _bars(screen: Mapping[str, Any], store: Store) -> set[float | None]:
+    figures = [_figure(screen, server, start, store) for server, start in screen["members"]]
+    return {figure.value for figure in figures if figure is not None and figure.clean}
+
+
 def for_order(launch: Mapping[str, Any], store: Store) -> list[dict[str, Any]]:
     """What the host agent is told: the terms, the best known here, and the launch's own value where
     its cheap run is here. A cheap run that is here and of no use has no value: nobody is out by it.
@@ -146,7 +163,12 @@ def for_order(launch: Mapping[str, Any], store: Store) -> list[dict[str, Any]]:
         made = _decided(screen, launch, store)
         names = ("race", "experiment", "metric", "within", "run", "then")
         told.append(
-            {**{name: made[name] for name in names}, "best": made["best"], "own": made["value"]}
+            {
+                **{name: made[name] for name in names},
+                "members": digest.of("race members", sorted(screen["members"])),
+                "best": made["best"],
+                "own": made["value"],
+            }
         )
     return told
 

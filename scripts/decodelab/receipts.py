@@ -8,6 +8,7 @@ never depends on which workflow call measured what.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,31 @@ def receipt(launch: Mapping[str, Any], store: Store, root: Path) -> dict[str, An
         "starts": {key: _start_entry(s, root) for key, s in starts.items()},
         "runs": {run: _run_entry(a, root) for run, a in runs.items() if a is not None},
     }
+
+
+def current(launch: Mapping[str, Any], store: Store, folder: Path) -> str:
+    """The file name, without `.json`, of the launch's receipt in `folder`: the newest one, or if that
+    screens out what the present members of the race no longer do, the next, which is missing.
+
+    A name of its own, since a missing file is the only reason to make a receipt.
+    """
+    digest = str(launch["digest"])
+    if not launch.get("screens"):
+        return digest
+    number, newest = 1, folder / f"{digest}.json"
+    while (following := folder / f"{digest}.{number + 1}.json").is_file():
+        number, newest = number + 1, following
+    if not races.still_out(_screened_out(newest), launch, store):
+        number += 1
+    return digest if number == 1 else f"{digest}.{number}"
+
+
+def _screened_out(file: Path) -> list[dict[str, Any]]:
+    """None where there is no receipt; one that cannot be read is for publish_runs to complain of."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8")).get("screened_out") or []
+    except (OSError, ValueError):
+        return []
 
 
 def _known_from(

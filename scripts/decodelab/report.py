@@ -19,6 +19,7 @@ from decodelab import (
     numbers,
     report_accelerators,
     report_annex,
+    report_beforehand,
     report_degradation,
     report_effective,
     report_environment,
@@ -66,6 +67,7 @@ class Content:
     validity_text: Md
     validity: Table | None
     failed: list[Bullet]
+    beforehand: list[Bullet]  # not started, since known to be refused
     provenance_text: Md
     provenance: Table | None
     pending: Table | None
@@ -138,6 +140,7 @@ def compose(
         validity_text=report_annex.validity_text(findings, words),
         validity=report_annex.validity(findings, words),
         failed=report_annex.failed_starts(findings, words),
+        beforehand=report_beforehand.bullets(findings, words),
         provenance_text=_provenance_text(findings, words),
         provenance=report_annex.provenance(findings, words),
         pending=report_annex.pending(findings, words),

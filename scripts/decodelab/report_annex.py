@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from decodelab import markdown, numbers
+from decodelab import markdown, numbers, report_beforehand
 from decodelab.findings import Findings, Row, values
 from decodelab.markdown import Md
 from decodelab.report_labels import metric_label
@@ -131,6 +131,8 @@ def failed_starts(
     """
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in findings.failed_starts():
+        if report_beforehand.is_known(findings, row):
+            continue
         if variants is None or row["variant"] in variants:
             key = (row.get("status"), row.get("cause_class"), row.get("root_cause"))
             groups.setdefault(key, []).append(row)

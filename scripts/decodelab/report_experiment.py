@@ -15,6 +15,7 @@ from decodelab import (
     numbers,
     report_annex,
     report_backends,
+    report_beforehand,
     report_environment,
     report_noise,
     report_path,
@@ -63,6 +64,7 @@ class Section:
     noise: list[Bullet]  # A/A comparisons and drift checks
     anomalies: list[Bullet]
     failed: list[Bullet]
+    beforehand: list[Bullet]  # not started, since known to be refused
     explanation: Md
 
 
@@ -119,6 +121,7 @@ def section(
         noise=[Bullet(line) for line in report_noise.checks(findings, name, words)],
         anomalies=sentences.anomalies(findings, runs, words, MAX_ANOMALIES),
         failed=report_annex.failed_starts(findings, words, findings.variants_of(name)),
+        beforehand=report_beforehand.bullets(findings, words, findings.variants_of(name)),
         explanation=report_path.explanation(findings, name, words)
         or sentences.explanation(findings, name, words),
     )

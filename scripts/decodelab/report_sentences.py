@@ -12,7 +12,7 @@ from typing import Any
 from decodelab import markdown
 from decodelab.findings import Findings, Verdict
 from decodelab.markdown import Md
-from decodelab.report_verdicts import Bullet, refused, unmeasured
+from decodelab.report_verdicts import Bullet, refused, screened_out, unmeasured
 from decodelab.words import Words
 
 
@@ -77,6 +77,8 @@ def explanation(findings: Findings, experiment: str, words: Words) -> Md:
     speaker = deciding(findings, experiment)
     if speaker is not None and speaker.get("guarded"):
         return words.say("explain.guarded")  # the config's text is about the metric asked for
+    if speaker is not None and screened_out(speaker):
+        return words.say("explain.screened_out")
     then: Mapping[str, Any] = findings.experiments[experiment].get("then") or {}
     judged = ((findings.judged.get("experiments") or {}).get(experiment) or {}).get("text")
     text = words.pick(then.get(verdict)) or words.pick(judged)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from decodelab import markdown, numbers
+from decodelab import flags, markdown, numbers
 from decodelab.findings import Findings
 from decodelab.markdown import Md
 from decodelab.report_labels import variant_label
@@ -25,7 +25,23 @@ def bullets(findings: Findings, experiment: str, words: Words) -> list[Bullet]:
 
 def _never_ran(findings: Findings, entry: Mapping[str, Any]) -> bool:
     """It could not start: said in the section already."""
-    return not entry["runs"] and findings.refused([entry["variant"]])
+    return not entry["runs"] and findings.refused(_variants(findings, entry))
+
+
+def _variants(findings: Findings, entry: Mapping[str, Any]) -> list[str]:
+    """The variant, or the cells of the grid that have the entry's flags."""
+    known = findings.plan.get("variants") or {}
+    if entry["variant"] in known:
+        return [entry["variant"]]
+    return [
+        name
+        for name, variant in known.items()
+        if variant.get("grid") == entry["variant"]
+        and {
+            flag: str(value) for flag, value in flags.bursts(variant.get("canonical") or {}).items()
+        }
+        == entry["flags"]
+    ]
 
 
 def _arm(findings: Findings, entry: Mapping[str, Any], words: Words) -> Md:
@@ -40,12 +56,15 @@ def _arm(findings: Findings, entry: Mapping[str, Any], words: Words) -> Md:
 
 def _sentence(findings: Findings, entry: Mapping[str, Any], words: Words) -> Md:
     alone = not entry["faults"] and entry["control_not_told"]
+    key = entry["usable"] if entry["runs"] else "no_runs"
+    if alone and entry["runs"]:
+        key = "control_not_told"
     because = [
         words.say(f"stream.fault_{item['code']}", n=str(item["n"]))
         for item in alone or entry["faults"]
     ]
     return words.say(
-        "stream.control_not_told" if alone else f"stream.{entry['usable']}",
+        f"stream.{key}",
         arm=_arm(findings, entry, words),
         because=markdown.joined(because, words.say("sentence.semicolon")),
     )
@@ -61,7 +80,11 @@ def _under(findings: Findings, entry: Mapping[str, Any], words: Words) -> list[M
         fault = words.say(f"stream.fault_{item['code']}", n=str(item["n"]))
         control = markdown.code(entry["control"])
         lines.append(words.say("stream.also_in_control", fault=fault, control=control))
-    missing = [words.say(f"stream.missing_{code}") for code in entry["not_told"]]
+    missing = (
+        []
+        if not entry["runs"]
+        else [words.say(f"stream.missing_{code}") for code in entry["not_told"]]
+    )
     if missing:
         text = markdown.joined(missing, words.say("sentence.semicolon"))
         lines.append(words.say("stream.missing", text=text))

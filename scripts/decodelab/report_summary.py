@@ -165,8 +165,26 @@ def _gates(findings: Findings, words: Words) -> list[Md]:
     ]
     if not told:
         return []
-    text = markdown.joined(told, words.say("sentence.semicolon"))
+    text = markdown.joined(
+        [*told, *_elsewhere(findings, workload, gates, words)], words.say("sentence.semicolon")
+    )
     return [words.say("summary.gates", workload=_workload(findings, gates, words), text=text)]
+
+
+def _elsewhere(
+    findings: Findings, workload: str | None, gates: Sequence[Gate], words: Words
+) -> list[Md]:
+    """Whose runs of this load are in neither range nor count: targets are read at a variant's lowest
+    concurrency.
+    """
+    here = {findings.planned[gate["run"]]["variant"] for gate in gates}
+    rows = [
+        row
+        for row in findings.runs.values()
+        if row.get("workload") == workload and row.get("validity") != "invalid"
+    ]
+    others = dict.fromkeys(row["variant"] for row in rows if row["variant"] not in here)
+    return [words.say("summary.elsewhere", variants=names(others, words))] if others else []
 
 
 def _counts(gate: Gate, workload: str | None) -> bool:

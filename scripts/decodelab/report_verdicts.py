@@ -53,6 +53,8 @@ def answer(findings: Findings, verdict: Verdict, words: Words, coarse: bool = Fa
         places["guarded"] = markdown.joined(
             [metric_label(words, name) for name in guarded], words.say("sentence.comma")
         )
+    if screened_out(verdict):
+        return words.say("answer.screened_out", **places)
     key = "guarded" if guarded else state(findings, verdict)
     if key == "inconclusive" and _counted(verdict) is not None:
         key, places["n"] = "counted", numbers.count(_counted(verdict))
@@ -91,6 +93,13 @@ def unmeasured(findings: Findings, verdict: Verdict) -> bool:
         return False
     tried = {run["name"] for run in findings.missing() if run["why"] == "invalid"}
     return not tried & {name for item in waiting for name in (item.get("runs") or "").split(", ")}
+
+
+def screened_out(verdict: Verdict) -> bool:
+    """Whether there is no answer since an arm was screened out: no noise, a run that was not made."""
+    if verdict["verdict"] != "inconclusive":
+        return False
+    return any(item.get("code") == "screened_out" for item in verdict.get("reasons") or [])
 
 
 def refused(findings: Findings, verdict: Verdict, words: Words) -> Md:

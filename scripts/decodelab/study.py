@@ -24,11 +24,13 @@ from decodelab import (
     decisions,
     digest,
     races,
+    receipts,
 )
 from decodelab import config as config_file
 from decodelab import plan as planning
 from decodelab.call import Call
 from decodelab.mistakes import ConfigError, Mistake, did_you_mean, listed, shown
+from decodelab.store import Store
 
 Branch = Callable[[Any], list[str]]
 DEFAULT_CONFIG = "config/config.yaml"
@@ -130,11 +132,22 @@ class Study:
 
     def receipt(self, launch: str) -> str:
         """The file that says what is measured. Under `--config retry=NAME` one of this call alone,
-        so that it is missing and the launch is tried again; launch.py renews the usual one too.
+        so that it is missing and the launch is tried again. One that screens out what is due by now
+        has a successor (receipts.current). launch.py renews the usual one too.
         """
         now = call.current()
-        again = f".retry-{now.session}" if self.is_retried(launch, now.retried) else ""
-        return f"{self.results}/launches/{launch}{again}.json"
+        if self.is_retried(launch, now.retried):
+            return f"{self.results}/launches/{launch}.retry-{now.session}.json"
+        return f"{self.results}/launches/{self._receipt_names[launch]}.json"
+
+    @cached_property
+    def _receipt_names(self) -> dict[str, str]:
+        """Once for a call: what it measures meanwhile renames nothing that Snakemake waits for."""
+        store, folder = Store(self.root / "results/raw"), self.root / self.results / "launches"
+        return {
+            digest: receipts.current(launch, store, folder)
+            for digest, launch in self.launches.items()
+        }
 
     def receipts(self, experiment: str | None = None) -> list[str]:
         """The receipts of one experiment's launches, or of all."""

@@ -100,6 +100,50 @@ def test_a_grid_with_a_race(lab: Lab) -> None:
     assert sorted(len(r["starts"]) for r in refused) == [0, 1]
 
 
+def test_a_race_without_its_best_and_a_full_run_that_is_here(lab: Lab) -> None:
+    """What is screened out follows from the members of now; a full run in the store is used."""
+    lab.write_config(cut := two_cells())
+    assert lab.run("--cores", "1", "report").exit_code == 0
+    assert lab.count() == Count(2, 3)
+
+    cut["variants"]["grid"]["vary"] = {"--max-num-seqs": [1]}
+    lab.write_config(cut)
+    alone = lab.run("--cores", "1", "report")
+    assert alone.exit_code == 0, alone.text
+    assert lab.count() == Count(3, 4)  # it is the best of those left: its full run, nothing else
+    assert states(lab) == ["measured"] * 2
+    again = lab.run("--cores", "1", "report")
+    assert "Nothing to be done" in again.text and lab.count() == Count(3, 4)
+
+    lab.write_config(two_cells())  # out again, but its full run is in the store
+    back = lab.run("--cores", "1", "report")
+    assert back.exit_code == 0, back.text
+    assert lab.count() == Count(3, 4)
+    assert states(lab) == ["measured"] * 4
+    again = lab.run("--cores", "1", "report")
+    assert "Nothing to be done" in again.text and lab.count() == Count(3, 4)
+
+
+def two_cells() -> dict[str, Any]:
+    config = raced()
+    del config["variants"]["base"], config["variants"]["flash"]
+    config["variants"]["grid"]["vary"] = {"--max-num-seqs": [4, 1]}
+    config["experiments"]["D"]["runs"] = {"grid": ["cheap"]}
+    config["experiments"]["D"]["question"] = {
+        "kind": "threshold",
+        "metric": "output_tps_total",
+        "variant": "grid",
+        "workload": "full",
+        "target": ">= 10",
+    }
+    return config
+
+
+def states(lab: Lab) -> list[str]:
+    ranking = lab.json("results/small/verdicts.json")["ranking"]
+    return [entry["state"] for board in ranking for entry in board["entries"]]
+
+
 def test_a_call_killed_between_the_cheap_and_the_full_run(lab: Lab) -> None:
     config = raced()
     config["workloads"]["full"]["max_tokens"] = 400

@@ -14,7 +14,7 @@ rule launch:
         f"{STUDY.results}/logs/{{launch}}{{again}}.log",
     wildcard_constraints:
         launch="|".join(STUDY.launches),
-        again=r"(\.retry-[0-9-]+)?",
+        again=r"(\.retry-[0-9-]+|\.[0-9]+)?",
     priority: STUDY.launch_priority
     # No core: the work is on the host, and two hosts measure at once even under --cores 1.
     threads: 0
