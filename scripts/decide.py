@@ -16,6 +16,11 @@ import aggregate
 from decodelab import decision_files, decisions, judge, published, tables
 from decodelab.store import StoreError, write_json
 
+HINT = (
+    "Hint: call snakemake again; a receipt is made again from the raw store, and what lies there is\n"
+    "not measured again."
+)
+
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -34,7 +39,8 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     receipts = folder.receipts(args.experiment)
     if receipts is None:
-        print(f"{args.experiment}: a receipt of its launches is missing", file=sys.stderr)
+        gone = ", ".join(folder.without_receipt(args.experiment))
+        print(f"{args.experiment}: no receipt, or a damaged one: {gone}\n{HINT}", file=sys.stderr)
         return 1
     try:
         decided = decide(plan, args.experiment, receipts, results / "decisions" / args.experiment)

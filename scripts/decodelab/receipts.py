@@ -8,6 +8,7 @@ never depends on which workflow call measured what.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,16 @@ def _known_from(
     log, cause = refusal.path / "server.log", refusal.facts.get("cause") or {}
     earlier = {"kind": "start", "start_id": refusal.start_id, "line": cause.get("line")}
     return {"known_from": {**earlier, "log": _relative(log, root)}}
+
+
+def read(file: Path) -> dict[str, Any] | None:
+    """The receipt that the file holds; None for a file that is missing, damaged or something else."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    whole = isinstance(found, dict) and found.get("schema") == SCHEMA
+    return found if whole else None
 
 
 def is_pending(launch: Mapping[str, Any], store: Store, *, retry: bool = False) -> bool:
