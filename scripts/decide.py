@@ -14,12 +14,8 @@ from typing import Any
 import aggregate
 
 from decodelab import decision_files, decisions, judge, published, tables
+from decodelab.receipts import AGAIN
 from decodelab.store import StoreError, write_json
-
-HINT = (
-    "Hint: call snakemake again; a receipt is made again from the raw store, and what lies there is\n"
-    "not measured again."
-)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -40,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
     receipts = folder.receipts(args.experiment)
     if receipts is None:
         gone = ", ".join(folder.without_receipt(args.experiment))
-        print(f"{args.experiment}: no receipt, or a damaged one: {gone}\n{HINT}", file=sys.stderr)
+        print(f"{args.experiment}: no receipt, or a damaged one: {gone}\n{AGAIN}", file=sys.stderr)
         return 1
     try:
         decided = decide(plan, args.experiment, receipts, results / "decisions" / args.experiment)

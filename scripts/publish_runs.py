@@ -16,10 +16,6 @@ HINT = (
     "Hint: the raw store was changed by hand. Restore the folder from a copy, or move it out of\n"
     "results/raw and measure that run again."
 )
-AGAIN = (
-    "Hint: call snakemake again; a receipt is made again from the raw store, and what lies there is\n"
-    "not measured again."
-)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -37,7 +33,7 @@ def main(argv: list[str] | None = None) -> int:
         file = results / "launches" / f"{launch}.json"
         whole = receipts.read(file)
         if whole is None:
-            print(f"{file}: not a receipt.\n{AGAIN}", file=sys.stderr)
+            print(f"{file}: not a receipt.\n{receipts.AGAIN}", file=sys.stderr)
             return 1
         made[launch] = whole
     publish = published.publish_runs if args.what == "decode_runs" else published.publish_captures

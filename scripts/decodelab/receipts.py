@@ -17,6 +17,10 @@ from decodelab import beforehand, races
 from decodelab.store import Attempt, Start, Store
 
 SCHEMA = "decodelab.receipt/1"
+AGAIN = (
+    "Hint: call snakemake again; a receipt is made again from the raw store, and what lies there is\n"
+    "not measured again."
+)
 
 
 def receipt(launch: Mapping[str, Any], store: Store, root: Path) -> dict[str, Any]:
