@@ -14,6 +14,7 @@ from typing import Any
 import aggregate
 
 from decodelab import decision_files, decisions, judge, published, tables
+from decodelab.receipts import AGAIN
 from decodelab.store import StoreError, write_json
 
 
@@ -34,7 +35,8 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     receipts = folder.receipts(args.experiment)
     if receipts is None:
-        print(f"{args.experiment}: a receipt of its launches is missing", file=sys.stderr)
+        gone = ", ".join(folder.without_receipt(args.experiment))
+        print(f"{args.experiment}: no receipt, or a damaged one: {gone}\n{AGAIN}", file=sys.stderr)
         return 1
     try:
         decided = decide(plan, args.experiment, receipts, results / "decisions" / args.experiment)

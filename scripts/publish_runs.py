@@ -9,7 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-from decodelab import decision_files, decisions, published
+from decodelab import decision_files, decisions, published, receipts
 from decodelab.store import StoreError
 
 HINT = (
@@ -28,20 +28,17 @@ def main(argv: list[str] | None = None) -> int:
     folder, results = args.out.parent, args.out.parent.parent
     chosen = decision_files.Folder(plan, Path.cwd(), results.as_posix(), args.plan.stem).choices()
     states = decisions.launch_states(plan, chosen)
-    receipts = {}
+    made = {}
     for launch in (digest for digest, state in states.items() if state == decisions.CHOSEN):
         file = results / "launches" / f"{launch}.json"
-        try:
-            receipts[launch] = json.loads(file.read_text(encoding="utf-8"))
-        except ValueError:
-            print(
-                f"{file}: not a receipt. Hint: remove it; nothing is measured again.",
-                file=sys.stderr,
-            )
+        whole = receipts.read(file)
+        if whole is None:
+            print(f"{file}: not a receipt.\n{receipts.AGAIN}", file=sys.stderr)
             return 1
+        made[launch] = whole
     publish = published.publish_runs if args.what == "decode_runs" else published.publish_captures
     try:
-        publish(plan, receipts, Path.cwd(), folder, states)
+        publish(plan, made, Path.cwd(), folder, states)
     except StoreError as error:
         print(f"{error}\n{HINT}", file=sys.stderr)
         return 1

@@ -11,7 +11,7 @@ import argparse
 import contextlib
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any
 
 from stop_queue import OtherVersion, agent_there
 
-from decodelab import call, forecast, hosttable, orders
+from decodelab import call, damaged, forecast, hosttable, orders
 from decodelab.agent_client import AgentClient
 from decodelab.host import Host, HostError
 from decodelab.mistakes import ConfigError, cut
@@ -208,9 +208,10 @@ def _show(study: Study, known: list[Standing], seen: list[Seen], store: Store) -
     total = f"{sum(s.total for s in known)} launches"
     kept_back = sum(len(s.kept_back) for s in known)
     total += f" (+ {kept_back} kept back)" if kept_back else ""
-    rows.append(["total", total, *sums, _rest(known, max(left))])
+    rows.append(["total", total, *sums, _rest(known, max(left), study.to_be_decided())])
     hosttable.show(f"study {study.name}", HEADINGS, rows, sys.stdout, total=1)
-    for line in study.branches_told():
+    wrong = damaged.lines(damaged.found(study), removed=False)
+    for line in [*wrong, *study.branches_told()]:
         print(line)
     for standing, at, pace in zip(known, seen, paces, strict=True):
         _reasons(study, standing, at)
@@ -218,8 +219,10 @@ def _show(study: Study, known: list[Standing], seen: list[Seen], store: Store) -
             _basis(standing.host, pace)
 
 
-def _rest(known: list[Standing], left_s: float) -> str:
+def _rest(known: list[Standing], left_s: float, to_be_decided: Sequence[str] = ()) -> str:
     if not any(standing.to_do for standing in known):
+        if to_be_decided:
+            return f"nothing left to measure before {', '.join(to_be_decided)} is decided"
         return "nothing left to do"
     again = sum(len(standing.failed) + len(standing.stopped) for standing in known)
     tried = f", {again} to be tried again" if again else ""

@@ -1,7 +1,8 @@
 """Decisions on disk: `results/<study>/decisions/<experiment>.<plan>.json` (schema decodelab.decision/1).
 
 In: the plan, the receipts of the experiment's own launches. Out: a file with verdict and figures,
-and the digest of what it was made of; a file that was made of other receipts is not read. Named by
+and the digest of what it was made of; a file that was made of other receipts is not read (damaged.py
+takes it away, so that it is decided anew). Named by
 the plan and the code that reads, as the plan's own file is: another smallest effect or another
 parser is a missing file, and decides anew.
 """
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from decodelab import decisions, digest
+from decodelab import decisions, digest, receipts
 from decodelab.store import write_json
 
 SCHEMA = "decodelab.decision/1"
@@ -36,12 +37,19 @@ class Folder:
         """Launch digest -> receipt of its own launches; None if one is not there."""
         found = {}
         for launch in decisions.own_launches(self.plan, experiment):
-            file = self.root / self.results / "launches" / f"{launch}.json"
-            try:
-                found[launch] = json.loads(file.read_text(encoding="utf-8"))
-            except (OSError, ValueError):
+            whole = receipts.read(self.root / self.receipt(launch))
+            if whole is None:
                 return None
+            found[launch] = whole
         return found
+
+    def receipt(self, launch: str) -> str:
+        return f"{self.results}/launches/{launch}.json"
+
+    def without_receipt(self, experiment: str) -> list[str]:
+        """The files of its own launches' receipts that are missing or damaged."""
+        files = [self.receipt(launch) for launch in decisions.own_launches(self.plan, experiment)]
+        return [file for file in files if receipts.read(self.root / file) is None]
 
     def made_of(self, receipts: Mapping[str, Any]) -> str:
         return digest.of("decision", {"plan": self.stem, "receipts": receipts})
@@ -55,15 +63,30 @@ class Folder:
 
     def read(self, experiment: str) -> dict[str, Any] | None:
         """The decision, if there is one and the receipts are still those that it was made of."""
+        found = self._content(experiment)
+        made_of = self.receipts(experiment)
+        if found is None or made_of is None or found.get("made_of") != self.made_of(made_of):
+            return None
+        return found
+
+    def unusable(self, experiment: str) -> str | None:
+        """Why a decision that is there is not read; None for one that is missing or read. One whose
+        receipts are not all there is decided anew with them.
+        """
+        if not (self.root / self.file(experiment)).is_file():
+            return None
+        if self._content(experiment) is None:
+            return "not a decision"
+        complete = self.receipts(experiment) is not None
+        return "made of other receipts" if complete and self.read(experiment) is None else None
+
+    def _content(self, experiment: str) -> dict[str, Any] | None:
         try:
             found = json.loads((self.root / self.file(experiment)).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        receipts = self.receipts(experiment)
-        if receipts is None or found.get("made_of") != self.made_of(receipts):
-            return None
-        decided: dict[str, Any] = found
-        return decided
+        whole = isinstance(found, dict) and found.get("schema") == SCHEMA
+        return found if whole else None
 
     def choices(self) -> dict[str, decisions.Choice]:
         """Which experiments are to be measured by what is decided now."""

@@ -5,7 +5,7 @@ In: the plan, choices. Out: text. The report has its own words, in two languages
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from decodelab import decisions, forecast
@@ -14,8 +14,8 @@ from decodelab.decisions import Choice
 Plan = Mapping[str, Any]
 
 
-def line(name: str, choice: Choice) -> str:
-    """One experiment and what became of it."""
+def line(name: str, choice: Choice, to_be_decided: Collection[str] = ()) -> str:
+    """One experiment and what became of it. `to_be_decided`: all of theirs is measured."""
     if not choice.when:
         return f"{name}: waits for nothing"
     above, asked = choice.when["experiment"], choice.when["text"]
@@ -25,17 +25,21 @@ def line(name: str, choice: Choice) -> str:
         "other_cause": f"{above} is {choice.verdict} for another cause",
         "not_chosen": f"{above} is not chosen itself",
         "undecided": f"{above} is undecided itself",
-        "waiting": f"{above} has no verdict yet",
+        "waiting": f"{above} is to be decided from what is measured already"
+        if above in to_be_decided
+        else f"{above} has no verdict yet",
         "invalid": f"{above} is invalid, which decides nothing; "
         f"see to the cause, then `--config retry={above}` measures it again",
     }[str(choice.why)]
     return f"{name}: {choice.state.replace('_', ' ')}: {why} (when: {asked})"
 
 
-def lines(plan: Plan, made: Mapping[str, Choice]) -> list[str]:
+def lines(plan: Plan, made: Mapping[str, Choice], to_be_decided: Collection[str] = ()) -> list[str]:
     """One for each experiment behind a `when:`, with what its branch costs if it is measured whole."""
     return [
-        f"{line(name, choice)}: {cost(plan, name)}" for name, choice in made.items() if choice.when
+        f"{line(name, choice, to_be_decided)}: {cost(plan, name)}"
+        for name, choice in made.items()
+        if choice.when
     ]
 
 

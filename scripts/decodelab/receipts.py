@@ -17,6 +17,10 @@ from decodelab import beforehand, races
 from decodelab.store import Attempt, Start, Store
 
 SCHEMA = "decodelab.receipt/1"
+AGAIN = (
+    "Hint: call snakemake again; a receipt is made again from the raw store, and what lies there is\n"
+    "not measured again."
+)
 
 
 def receipt(launch: Mapping[str, Any], store: Store, root: Path) -> dict[str, Any]:
@@ -86,6 +90,16 @@ def _known_from(
     log, cause = refusal.path / "server.log", refusal.facts.get("cause") or {}
     earlier = {"kind": "start", "start_id": refusal.start_id, "line": cause.get("line")}
     return {"known_from": {**earlier, "log": _relative(log, root)}}
+
+
+def read(file: Path) -> dict[str, Any] | None:
+    """The receipt that the file holds; None for a file that is missing, damaged or something else."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    whole = isinstance(found, dict) and found.get("schema") == SCHEMA
+    return found if whole else None
 
 
 def is_pending(launch: Mapping[str, Any], store: Store, *, retry: bool = False) -> bool:

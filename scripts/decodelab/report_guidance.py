@@ -143,6 +143,8 @@ def undecided(findings: Findings, words: Words) -> list[Bullet]:
     for name in findings.experiments:
         if findings.held_back(name):
             continue  # told where the path taken is
+        if sentences.asks_nothing(findings, name):
+            continue  # there is nothing to answer; what of it is not made is among the actions
         verdict = sentences.state(findings, name) or "pending"
         if verdict not in ("inconclusive", "invalid", "pending", "unmeasured"):
             continue

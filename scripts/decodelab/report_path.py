@@ -68,6 +68,8 @@ def _spoilt(findings: Findings, name: str, words: Words) -> list[Md]:
 def _word(findings: Findings, name: str, words: Words) -> Md:
     choice = findings.choice(name)
     held_back = choice["state"] if choice and choice["state"] != "chosen" else None
+    if not held_back and sentences.asks_nothing(findings, name):
+        return words.say("path.asks_nothing", made=sentences.made(findings, name, words))
     state = held_back or sentences.state(findings, name) or "pending"
     return report_verdicts.word(state, words)
 
@@ -75,13 +77,12 @@ def _word(findings: Findings, name: str, words: Words) -> Md:
 def branch(findings: Findings, name: str, words: Words) -> Md:
     """One experiment behind a `when:`: chosen or not, and why."""
     choice = findings.choice(name) or {}
-    asks = findings.experiments[name].get("questions") or sentences.overall(findings, name)
     return words.say(
         f"path.{choice['state']}",
         title=sentences.title(findings, name, words),
         why=why(findings, choice, words),
         when=choice["when"]["text"],
-        own=_word(findings, name, words) if asks else words.say("path.asks_nothing"),
+        own=_word(findings, name, words),
     )
 
 

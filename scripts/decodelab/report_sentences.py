@@ -12,7 +12,7 @@ from typing import Any
 from decodelab import markdown
 from decodelab.findings import Findings, Verdict
 from decodelab.markdown import Md
-from decodelab.report_verdicts import Bullet, refused, screened_out, unmeasured
+from decodelab.report_verdicts import Bullet, names, refused, screened_out, unmeasured
 from decodelab.words import Words
 
 
@@ -65,11 +65,37 @@ def state(findings: Findings, experiment: str) -> str | None:
     return overall(findings, experiment)
 
 
+def asks_nothing(findings: Findings, experiment: str) -> bool:
+    """Whether it is there for its data alone, so that no verdict is waited for."""
+    asks = bool(findings.experiments[experiment].get("questions"))
+    return not asks and overall(findings, experiment) is None
+
+
+def without_result(findings: Findings, experiment: str) -> list[str]:
+    """Names of its runs that have no record; of one that only starts servers, of its variants that
+    were not started.
+    """
+    if not findings.experiments[experiment].get("runs"):
+        started = {start["variant"] for start in findings.starts}
+        return sorted(findings.variants_of(experiment) - started)
+    return [r["name"] for r in findings.missing() if experiment in (r.get("experiments") or [])]
+
+
+def made(findings: Findings, experiment: str, words: Words) -> Md:
+    """Of an experiment that asks nothing: that all of it was made, or what was not."""
+    missing = without_result(findings, experiment)
+    if not missing:
+        return words.say("sentence.all_made")
+    return words.say("sentence.without_result", runs=names(missing, words))
+
+
 def explanation(findings: Findings, experiment: str, words: Words) -> Md:
     """The config's text for the computed verdict; where it has none, what the verdict means by its
     kind.
     """
     verdict = overall(findings, experiment)
+    if asks_nothing(findings, experiment):
+        return words.say("explain.asks_nothing", made=made(findings, experiment, words))
     if verdict is None:
         return words.say("explain.pending")
     if state(findings, experiment) == "unmeasured":

@@ -14,7 +14,15 @@ from decodelab import markdown, numbers
 from decodelab.findings import Findings, Row, Verdict
 from decodelab.markdown import Md
 from decodelab.report_labels import metric_label, rate_of
-from decodelab.report_sentences import anomalies, deciding, overall, suspect, title
+from decodelab.report_sentences import (
+    anomalies,
+    asks_nothing,
+    deciding,
+    made,
+    overall,
+    suspect,
+    title,
+)
 from decodelab.report_verdicts import answer, names, state, word
 from decodelab.vocabulary import VERDICTS
 from decodelab.words import Words
@@ -41,9 +49,23 @@ def lines(findings: Findings, words: Words) -> list[Md]:
         for name in findings.experiments
         if overall(findings, name) is None and not findings.held_back(name)
     ]
+    silent = [name for name in unjudged if asks_nothing(findings, name)]
+    unjudged = [name for name in unjudged if name not in silent]
+    if silent:
+        ranked.append((HEAD, _asks_nothing(findings, silent, words)))
     if unjudged:
         ranked.append((HEAD, words.say("summary.pending", experiments=names(unjudged, words))))
     return _capped(ranked, words)
+
+
+def _asks_nothing(findings: Findings, experiments: Sequence[str], words: Words) -> Md:
+    """Those that are there for their data alone, each with whether all of it was made."""
+    told = [
+        words.say("summary.silent", experiment=name, made=made(findings, name, words))
+        for name in experiments
+    ]
+    semicolon = words.say("sentence.semicolon")
+    return words.say("summary.asks_nothing", experiments=markdown.joined(told, semicolon))
 
 
 def _capped(ranked: Sequence[tuple[int, Md]], words: Words) -> list[Md]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,8 @@ from decodelab import config as config_file
 from decodelab import plan as planning
 from decodelab.call import Call
 from decodelab.mistakes import ConfigError, Mistake, did_you_mean, listed, shown
-from decodelab.store import Store
+from decodelab.receipts import receipt
+from decodelab.store import Store, StoreError
 
 Branch = Callable[[Any], list[str]]
 DEFAULT_CONFIG = "config/config.yaml"
@@ -48,6 +49,8 @@ class Study:
     plan: Mapping[str, Any]
     described: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # every host, by name
     asked: str | None = None  # the one host that check_hosts or fetch_raw is asked about
+    # Files that a call that may not write takes for missing, since they cannot be used.
+    taken_as_missing: Collection[str] = ()
 
     @property
     def name(self) -> str:
@@ -99,7 +102,33 @@ class Study:
 
     def branches_told(self) -> list[str]:
         """For people: each experiment behind a `when:`, and how it stands."""
-        return [] if self.replay else decision_words.lines(self.plan, self.choices())
+        return (
+            []
+            if self.replay
+            else decision_words.lines(self.plan, self.choices(), self.to_be_decided())
+        )
+
+    def to_be_decided(self) -> list[str]:
+        """The experiments that are decided as soon as a call may write: all of theirs is measured."""
+        made, decided = self.choices(), self.decided()
+        return [
+            name
+            for name in self.deciders
+            if name not in decided
+            and made[name].state == decisions.CHOSEN
+            and self._is_measured(name)
+        ]
+
+    def _is_measured(self, experiment: str) -> bool:
+        retried, store = call.current().retried, Store(self.root / "results" / "raw")
+        try:
+            return all(
+                not self.is_retried(digest, retried)
+                and receipt(self.launches[digest], store, self.root)["status"] != "pending"
+                for digest in self.digests(experiment)
+            )
+        except StoreError:
+            return False  # the call that reads it says what is wrong with it
 
     def launch_states(self) -> dict[str, str]:
         """Launch digest -> chosen, not_chosen or undecided, as of now; only a chosen one is ordered."""
@@ -136,9 +165,10 @@ class Study:
         has a successor (receipts.current). launch.py renews the usual one too.
         """
         now = call.current()
-        if self.is_retried(launch, now.retried):
+        usual = f"{self.results}/launches/{self._receipt_names[launch]}.json"
+        if self.is_retried(launch, now.retried) or usual in self.taken_as_missing:
             return f"{self.results}/launches/{launch}.retry-{now.session}.json"
-        return f"{self.results}/launches/{self._receipt_names[launch]}.json"
+        return usual
 
     @cached_property
     def _receipt_names(self) -> dict[str, str]:
@@ -148,6 +178,13 @@ class Study:
             digest: receipts.current(launch, store, folder)
             for digest, launch in self.launches.items()
         }
+
+    def decision_file(self, experiment: str) -> str:
+        """The file that says what an experiment decides, for a rule; a wildcard stands for any."""
+        folder = self.decision_folder
+        missing = {folder.file(name) for name in self.deciders} & set(self.taken_as_missing)
+        again = f".again-{call.current().session}" if missing else ""
+        return replace(folder, stem=f"{folder.stem}{again}").file(experiment)
 
     def receipts(self, experiment: str | None = None) -> list[str]:
         """The receipts of one experiment's launches, or of all."""

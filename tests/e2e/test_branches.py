@@ -175,3 +175,24 @@ def test_the_cause_of_a_refused_start_chooses_and_a_target_brings_its_chain(lab:
     assert "C: not chosen: A is not_possible for another cause" in lab.run("-n", "report").text
     assert lab.count().runs == 2, "of the refused server there is none"
     assert lab.wait_for_no_process() == {}
+
+
+def test_what_is_damaged_is_made_again_and_nothing_is_measured(lab: Lab) -> None:
+    lab.write_config(branching(">= 1"))
+    assert lab.run("report").exit_code == 0
+    before, text = lab.count(), report(lab)
+    receipts = sorted((lab.root / "results/small/launches").glob("*.json"))
+    assert "B: chosen" in text and len(receipts) == 2
+    for file in (decision(lab, "A"), *receipts):
+        file.write_text('{"broken', encoding="utf-8")
+        status = lab.run("status")
+        assert file.name in status.text, status.text
+        dry = lab.run("-n", "report")
+        assert file.name in dry.text and "Nothing to be done" not in dry.text, dry.text
+        assert "A has no verdict yet" not in dry.text + status.text
+        call = lab.run("report")
+        assert call.exit_code == 0 and file.name in call.text, call.text
+        assert lab.count() == before and report(lab) == text
+        lab.json(str(file.relative_to(lab.root)))
+        assert "Nothing to be done" in lab.run("report").text
+    assert lab.wait_for_no_process() == {}

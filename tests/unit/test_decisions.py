@@ -13,9 +13,20 @@ from sample_study import Study as Sample
 from sample_study import compare, request
 from small_config import study_with
 
-from decodelab import config, decided, decision_words, decisions, judge, orders, plan, targets
+from decodelab import (
+    config,
+    damaged,
+    decided,
+    decision_words,
+    decisions,
+    judge,
+    orders,
+    plan,
+    targets,
+)
 from decodelab.call import Call
 from decodelab.decisions import CHOSEN, NOT_CHOSEN, UNDECIDED, Choice
+from decodelab.receipts import SCHEMA as RECEIPT
 from decodelab.store import Store
 from decodelab.study import Study
 from decodelab.vocabulary import DECIDING
@@ -184,7 +195,7 @@ def test_nothing_undecided_or_unchosen_is_ever_ordered(
     known = dict(zip(NAMES, verdicts, strict=True))
     for file in study.receipts():
         (root / file).parent.mkdir(parents=True, exist_ok=True)
-        (root / file).write_text("{}", encoding="utf-8")
+        (root / file).write_text(json.dumps({"schema": RECEIPT}), encoding="utf-8")
     folder = study.decision_folder
     for name in study.deciders:
         if known[name]:
@@ -217,14 +228,69 @@ def test_a_decision_is_not_read_once_its_receipts_are_others(tmp_path: Path) -> 
     (receipt,) = study.receipts("A")
     file = tmp_path / receipt
     file.parent.mkdir(parents=True)
-    file.write_text(json.dumps({"status": "done"}), encoding="utf-8")
+    file.write_text(json.dumps({"schema": RECEIPT, "status": "done"}), encoding="utf-8")
     folder = study.decision_folder
     folder.write("A", summary("refuted"), folder.receipts("A") or {})
     assert study.choices()["B"].state == CHOSEN
-    file.write_text(json.dumps({"status": "done", "more": 1}), encoding="utf-8")
+    file.write_text(json.dumps({"schema": RECEIPT, "more": 1}), encoding="utf-8")
     assert study.choices()["B"] == Choice(UNDECIDED, "waiting", study.choices()["B"].when)
     file.unlink()
     assert study.choices()["B"].state == UNDECIDED
+
+
+DAMAGE = ['{"broken', "[]", "{}", ""]
+
+
+def decided_study(root: Path) -> tuple[Study, Path, Path]:
+    """A is refuted, B goes on if it is; the study, A's receipt and A's decision."""
+    study = Study(root, "config.yaml", {}, branching({"B": "A is refuted"}))
+    (receipt,) = study.receipts("A")
+    (root / receipt).parent.mkdir(parents=True)
+    (root / receipt).write_text(json.dumps({"schema": RECEIPT}), encoding="utf-8")
+    folder = study.decision_folder
+    folder.write("A", summary("refuted"), folder.receipts("A") or {})
+    return study, root / receipt, root / folder.file("A")
+
+
+@pytest.mark.parametrize("text", DAMAGE)
+@pytest.mark.parametrize("which", ["receipt", "decision"])
+def test_what_is_damaged_is_named_and_missing_for_snakemake_too(
+    tmp_path: Path, text: str, which: str
+) -> None:
+    study, receipt, decision = decided_study(tmp_path)
+    assert damaged.found(study) == {} and study.choices()["B"].state == CHOSEN
+    file = receipt if which == "receipt" else decision
+    file.write_text(text, encoding="utf-8")
+    told: list[str] = []
+    dry = damaged.seen_to(study, ["-n", "report"], told.append)
+    assert file.is_file() and len(told) == 1 and file.name in told[0]
+    if which == "receipt":
+        assert not (tmp_path / dry.receipts("A")[0]).is_file()
+    assert not (tmp_path / dry.decision_file("A")).is_file() or which == "receipt"
+    assert dry.choices()["B"].state == UNDECIDED
+    assert damaged.seen_to(study, ["report"], told.append) is study
+    assert not file.exists() and file.name in told[1]
+    assert damaged.found(study) == {}
+
+
+def test_a_decision_made_of_other_receipts_is_missing(tmp_path: Path) -> None:
+    study, receipt, decision = decided_study(tmp_path)
+    receipt.write_text(json.dumps({"schema": RECEIPT, "more": 1}), encoding="utf-8")
+    assert damaged.found(study) == {study.decision_folder.file("A"): "made of other receipts"}
+    receipt.unlink()
+    assert damaged.found(study) == {}, "decided anew with its receipts"
+    assert decision.is_file()
+
+
+def test_what_is_measured_is_to_be_decided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = Study(tmp_path, "config.yaml", {}, branching({"B": "A is refuted"}))
+    assert study.to_be_decided() == [] and "A has no verdict yet" in study.branches_told()[0]
+    monkeypatch.setattr("decodelab.study.receipt", lambda *_: {"status": "done"})
+    assert study.to_be_decided() == ["A"]
+    (line,) = study.branches_told()
+    assert "undecided: A is to be decided from what is measured already" in line
+    decided, *_ = decided_study(tmp_path / "decided")
+    assert decided.to_be_decided() == []
 
 
 def test_a_target_by_name_wants_what_it_waits_for_too() -> None:

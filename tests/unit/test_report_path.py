@@ -9,7 +9,17 @@ from typing import Any
 
 import pytest
 
-from decodelab import decisions, findings, report, report_path, targets, words
+from decodelab import (
+    decisions,
+    findings,
+    report,
+    report_guidance,
+    report_path,
+    report_sentences,
+    report_summary,
+    targets,
+    words,
+)
 from decodelab.findings import Findings
 
 GOLDEN = Path(__file__).resolve().parents[2] / "tests" / "golden" / "report"
@@ -117,3 +127,27 @@ def test_of_a_replay_it_is_the_logs_that_are_missing() -> None:
     replay = Findings(**{**vars(found), "plan": {**found.plan, "kind": "replay"}})
     step = str(report_path.recommended(replay, words.load("en")))
     assert "add the logs of `parser`" in step and "--config retry" not in step
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_an_experiment_without_a_question_waits_for_no_verdict(missing: bool) -> None:
+    """It says that it asks nothing, and whether all its runs were made; never "pending"."""
+    found = study({"D": "parser is not supported"})
+    found.plan["experiments"]["D"]["questions"] = []
+    found.judged["experiments"]["D"] = {}
+    verdicts = [v for v in found.verdicts if v["experiment"] != "D"]
+    own = [r["name"] for r in found.plan["runs"] if "D" in r["experiments"]]
+    (gone,) = [name for name in own if name not in found.runs]  # as the fixture is
+    whole = {gone: {**found.runs[next(n for n in own if n != gone)], "run": gone}}
+    runs = found.runs if missing else {**found.runs, **whole}
+    found = Findings(**{**vars(found), "verdicts": verdicts, "runs": runs})
+    catalogue = words.load("en")
+    made = f"without a result: `{gone}`" if missing else "all that it names was made"
+    assert f"it asks no question ({made}" in str(report_path.branch(found, "D", catalogue))
+    summary = [str(line) for line in report_summary.lines(found, catalogue)]
+    (line,) = [line for line in summary if "ask no question" in line]
+    assert f"`D` ({made}" in line
+    assert not any("without a verdict yet" in line and "`D`" in line for line in summary)
+    title = str(report_sentences.title(found, "D", catalogue))
+    undecided = report_guidance.undecided(found, catalogue)
+    assert not any(str(bullet.text).startswith(title) for bullet in undecided)

@@ -15,7 +15,7 @@ from snakemake.logging import logger
 
 sys.path.insert(0, os.path.join(workflow.basedir, "scripts"))
 
-from decodelab import aside, call, lifetime
+from decodelab import aside, call, damaged, lifetime
 from decodelab.mistakes import ConfigError
 from decodelab.study import TABLES, open_study
 
@@ -35,6 +35,8 @@ try:
     if workflow.is_main_process:
         # Snakemake knows its targets only after parsing; the command line has them now.
         call.begin(CONTROL, STUDY.wanted(sys.argv[1:]), STUDY.code_digest())
+        if call.current().queue:
+            STUDY = damaged.seen_to(STUDY, sys.argv[1:], logger.warning)
         # Also in a dry run, which has no onstart.
         for line in STUDY.branches_told() if call.current().queue else []:
             logger.info(line)

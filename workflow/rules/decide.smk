@@ -12,7 +12,7 @@ checkpoint decide:
         before=STUDY.before_decision(checkpoints),
         plan=STUDY.plan_file,
     output:
-        STUDY.decision_folder.file("{experiment}"),
+        STUDY.decision_file("{experiment}"),
     wildcard_constraints:
         experiment=STUDY.deciders_pattern,
     # Before any launch: the sooner it is known, the sooner the branch is in the host's queue.
