@@ -123,7 +123,13 @@ def test_what_was_not_started_has_no_log(tmp_path: Path) -> None:
 
 def test_an_arm_without_streams_is_not_praised() -> None:
     found = load()
-    entry = {"variant": "grid", "flags": {"--num-scheduler-steps": "4"}, "runs": [], "faults": []}
+    entry = {
+        "variant": "grid",
+        "flags": {"--num-scheduler-steps": "4"},
+        "runs": [],
+        "faults": [],
+        "control_not_told": [],
+    }
     entry |= {"usable": "not_told", "split_tags": 0, "tool_calls": 0, "also_in_control": []}
     found.judged["experiments"] = {"X": {"stream": [{**entry, "not_told": ["no_runs"]}]}}
     (bullet,) = report_stream.bullets(found, "X", EN)
