@@ -16,7 +16,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import scipy.stats
+from scipy.special import bdtrc  # scipy.stats is slow to import
 
 from decodelab import flags
 from decodelab.tables import Row, Tables
@@ -198,7 +198,7 @@ def _more(code: str, n: int, of: int | None, control: int, of_control: int | Non
     if code in _IN_ONE_REPLY or not of or not of_control:
         return False
     part = of / (of + of_control)
-    return bool(scipy.stats.binom.sf(n - 1, n + control, part) < BY_CHANCE)
+    return bool(bdtrc(n - 1, n + control, part) < BY_CHANCE)
 
 
 def _count(code: str, rows: Sequence[Row], parsers: set[str]) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 
 from tests.e2e.lab import Count, Lab
@@ -20,6 +21,7 @@ def test_an_aa_arm_measures_the_floor_of_the_study(lab: Lab) -> None:
     assert call.exit_code == 0, call.text
     assert lab.count() == Count(6, 6), "two starts of each arm, and two of the A/A arm"
 
+    measured_again(lab)
     found = json.loads((lab.root / "results/small/verdicts.json").read_text(encoding="utf-8"))
     (verdict,) = found["verdicts"]
     assert verdict["floor_source"] == "measured" and verdict["floor_basis"]["df"] == 3
@@ -35,3 +37,13 @@ def test_an_aa_arm_measures_the_floor_of_the_study(lab: Lab) -> None:
     assert "A/A of `parser`" in text and "Drift of `parser`" in text
     assert "measured by this study's A/A" in text and "Guard success rate" in text
     assert lab.wait_for_no_process() == {}
+
+
+def measured_again(lab: Lab) -> None:
+    """On a busy machine a client may be late for a run of some tenths of a second, and says so."""
+    for _ in range(3):
+        with (lab.root / "results/small/tables/runs.csv").open(encoding="utf-8") as f:
+            late = [row["run"] for row in csv.DictReader(f) if row["reasons"] == "stamps_late"]
+        for run in late:
+            call = lab.run("report", "--config", f"retry={run}")
+            assert call.exit_code == 0, call.text
