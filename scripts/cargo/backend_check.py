@@ -25,7 +25,7 @@ from typing import Any, Dict, List, Mapping, Optional
 if __package__ in (None, ""):
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-from cargo import identity, procs, server_env, utf8_io, whole
+from cargo import apart, identity, procs, server_env, utf8_io, whole
 from cargo.setup_env import SetupFailed, Setups
 
 PROBE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "backend_probe.py")
@@ -86,19 +86,8 @@ def _probe(
     python: str, env: Mapping[str, str], asked: Mapping[str, Any], root: str
 ) -> Dict[str, Any]:
     folder = tempfile.mkdtemp(prefix="decodelab-backends-")
-    cwd = os.path.join(folder, "cwd")
-    os.mkdir(cwd)
     facts = os.path.join(folder, "facts.jsonl")
-    with open(os.path.join(folder, "said"), "wb") as said:
-        leader = subprocess.Popen(
-            [python, PROBE, folder, json.dumps(asked)],
-            env=dict(env),
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
-            start_new_session=True,
-        )
+    leader = apart.start(python, PROBE, env, folder, asked)
     ended = _wait(leader, facts, float(asked["import_s"]) + MARGIN_S)
     lines = _lines(facts)
     hanging = [

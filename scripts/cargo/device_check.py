@@ -19,7 +19,7 @@ import tempfile
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
-from cargo import beside, identity
+from cargo import apart, beside, identity
 from cargo.device_use import NODES, Hung, nodes, places, unplaced, visible_ids, who_holds
 from cargo.device_verdict import TAKEN_MIB, Asked, Result, finding, read
 
@@ -109,20 +109,8 @@ def _indices(asked: Asked, here: Optional[List[str]]) -> Optional[List[int]]:
 def _start(
     python: str, env: Mapping[str, str], folder: str, asked: Asked, leave: List[int]
 ) -> "subprocess.Popen[bytes]":
-    """In a session of its own, with files for its words: it may outlive us."""
     told = dict(asked._asdict(), leave=leave, taken_mib=TAKEN_MIB)
-    cwd = os.path.join(folder, "cwd")
-    os.mkdir(cwd)
-    with open(os.path.join(folder, "said"), "wb") as said:
-        leader = subprocess.Popen(
-            [python, PROBE, folder, json.dumps(told)],
-            env=dict(env),
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
-            start_new_session=True,
-        )
+    leader = apart.start(python, PROBE, env, folder, told)
     beside.RUNNING.add(leader.pid)  # else a stopping server would take it for its own orphan
     _LEFT.append(leader)
     return leader

@@ -11,7 +11,7 @@ Pure: no clock, no file, no network.
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from cargo import record
 
@@ -91,3 +91,14 @@ def left_out(screens: Sequence[Mapping[str, Any]]) -> List[str]:
         for run in screen["then"]:
             says[run] = says.get(run, True) and bool(screen["out"])
     return [run for run, out in says.items() if out]
+
+
+def told(screens: Sequence[Mapping[str, Any]], gone: Collection[str]) -> List[Dict[str, Any]]:
+    """For people and receipts, one a race that leaves any of `gone` out: its terms, both figures, its runs."""
+    names = ("race", "experiment", "metric", "value", "best", "within")
+    made = []
+    for screen in screens:
+        runs = [run for run in screen["then"] if run in gone]
+        if runs and screen["out"]:
+            made.append(dict({name: screen[name] for name in names}, runs=runs))
+    return made

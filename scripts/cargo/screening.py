@@ -101,11 +101,4 @@ def left_out(
     waiting = [s for s in order.get("screens") or [] if s["race"] not in decided]
     made = [*made, *(dict(screen, out=False) for screen in waiting)]
     wanted = {run["digest"] for run in order["runs"]} - set(done)
-    gone = set(race.left_out(made)) & wanted
-    told = []
-    for screen in made:
-        runs = [run for run in screen["then"] if run in gone]
-        if runs and screen["out"]:
-            names = ("race", "experiment", "metric", "value", "best", "within")
-            told.append(dict({name: screen[name] for name in names}, runs=runs))
-    return told
+    return race.told(made, wanted.intersection(race.left_out(made)))

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import math
 import re
+import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -71,6 +72,15 @@ class Scatter:
     def half(self, *counts: int) -> float:
         """Half-width of a 95 % interval, in logarithms, of means over so many launches."""
         return quantile(self.df) * self.s * math.sqrt(sum(1 / count for count in counts))
+
+
+def pooled_scatter(servers: Sequence[Sequence[float]]) -> Scatter | None:
+    """Of the logarithms of each server's starts, two or more a server. None for no server, and where
+    all agree to the last digit of a float, which is no measurement of a scatter.
+    """
+    df = sum(len(logs) - 1 for logs in servers)
+    squares = sum(statistics.variance(logs) * (len(logs) - 1) for logs in servers)
+    return Scatter(math.sqrt(squares / df), df) if squares > 1e-18 * df else None
 
 
 @dataclass(frozen=True)

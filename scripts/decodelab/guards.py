@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from decodelab import arms, effects, measured_floor, proportions, reasons, shares
+from decodelab import arms, effects, measured_floor, reasons, shares
 from decodelab.tables import Tables
 from decodelab.vocabulary import METRICS
 
@@ -90,13 +90,9 @@ def _measure(
     metric = left.metric
     sign = -1 if METRICS[metric].direction == "lower" else 1
     if is_share(metric) and metric not in effects.COUNTED:
-        found_points = proportions.between_starts(left.launches, right.launches)
-        if found_points is None:  # one launch an arm tells no scatter: anything is possible
-            middle = (right.value or 0.0) - (left.value or 0.0)
-            found_points = -1.0, middle, 1.0
-        low, middle, high = found_points
-        bounds = sorted((sign * low, sign * high))
-        out.update(effect=sign * middle, interval=bounds, method="starts_t")
+        bounds = sorted(sign * bound for bound in shares.points(left, right))
+        effect = sign * ((right.value or 0.0) - (left.value or 0.0))
+        out.update(effect=effect, interval=bounds, method="starts_t")
         return
     found = shares.compared(left, right, sign, measured_floor.of(plan, tables, left, right))
     out.update(effect=found.effect, interval=list(found.interval), method=found.method)

@@ -36,7 +36,7 @@ def judge(
     plan: Mapping[str, Any], tables: Tables, pending: Collection[str] | None = None
 ) -> dict[str, Any]:
     """All of verdicts.json. `pending`: names of the runs that are still to be made, where known."""
-    experiments, answers, settled = _experiments(plan, tables, pending)
+    experiments, answers, settled, chosen = _experiments(plan, tables, pending)
     for name, experiment in plan["experiments"].items():
         mine = answers.get(name, [])
         experiments[name] |= {
@@ -67,11 +67,7 @@ def judge(
         "experiments": experiments,
         "ranking": ranking.boards(plan, tables),
         "decisions": settled,
-        "path": {
-            name: choice.as_dict()
-            for name, choice in decisions.choices(plan, settled).items()
-            if choice.when
-        },
+        "path": {name: chosen[name].as_dict() for name in plan["experiments"] if chosen[name].when},
         "anomalies": found,
         "gates": gates.table(plan, tables),
         "attribution": attribution.table(plan, tables),
@@ -85,8 +81,8 @@ def judge(
 
 def _experiments(
     plan: Mapping[str, Any], tables: Tables, pending: Collection[str] | None
-) -> tuple[dict[str, Any], dict[str, list[Verdict]], dict[str, Any]]:
-    """Summaries, verdicts and decisions by experiment. One that others wait for comes before them,
+) -> tuple[dict[str, Any], dict[str, list[Verdict]], dict[str, Any], dict[str, decisions.Choice]]:
+    """Summaries, verdicts, decisions and choices by experiment. One that others wait for comes before them,
     and one that is not to be measured is not judged, whatever an earlier choice has left of it.
     """
     experiments: dict[str, Any] = {}
@@ -104,7 +100,7 @@ def _experiments(
         else:
             answers[name] = _answers(name, plan, tables)
             experiments[name] = summary(experiment, answers[name], tables)
-    return {name: experiments[name] for name in plan["experiments"]}, answers, settled
+    return {name: experiments[name] for name in plan["experiments"]}, answers, settled, made
 
 
 def alone(

@@ -14,13 +14,12 @@ starts that measured both. All starts of the A/A server count, whichever experim
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from decodelab import arms
-from decodelab.effects import Scatter
+from decodelab.effects import Scatter, pooled_scatter
 from decodelab.tables import Tables
 
 Load = tuple[Any, ...]  # what a run asks of a server: workload, concurrency, rate
@@ -126,17 +125,14 @@ def _sample(plan: Plan, tables: Tables, variant: str, sides: Sequence[arms.Arm])
 
 
 def _pooled(samples: Iterable[_Sample]) -> Scatter | None:
-    """One server known under two names is counted once. Starts that agree to the last digit of a
-    float are no measurement of a scatter.
-    """
+    """One server known under two names is counted once."""
     unlike = list({frozenset(sample.values): sample for sample in samples}.values())
     used = [sample for sample in unlike if len(sample.values) >= 2]
-    squares = sum(statistics.variance(s.values.values()) * (len(s.values) - 1) for s in used)
-    df = sum(len(sample.values) - 1 for sample in used)
-    if not used or squares <= 1e-18 * df:
+    found = pooled_scatter([list(sample.values.values()) for sample in used])
+    if found is None:
         return None
     starts = tuple(key for sample in used for key in sample.values)
-    return Scatter(math.sqrt(squares / df), df, starts, tuple(s.variant for s in used))
+    return replace(found, starts=starts, variants=tuple(s.variant for s in used))
 
 
 def _names(plan: Plan, tables: Tables, variant: str, loads: set[Load]) -> list[str]:

@@ -256,9 +256,9 @@ def _drift(verdict: Verdict, arm: arms.Arm, plan: Mapping[str, Any], tables: Tab
     found = drift.check(plan, tables, arm)
     verdict["drift"] = found
     if found is not None and found["exceeds"] and verdict["method"] != "paired_t":
-        shown = {name: f"{found[name]:+.1%}" for name in ("effect",)}
+        effect, floor = f"{found['effect']:+.1%}", f"{found['floor']:.1%}"
         verdict["reasons"].append(
-            reasons.reason("drift", variant=arm.variant, floor=f"{found['floor']:.1%}", **shown)
+            reasons.reason("drift", variant=arm.variant, effect=effect, floor=floor)
         )
 
 

@@ -127,14 +127,7 @@ def left_out(launch: Mapping[str, Any], store: Store) -> list[dict[str, Any]]:
     its value, the best, and how close it would have had to be.
     """
     made = [_decided(screen, launch, store) for screen in launch.get("screens") or []]
-    gone = set(race.left_out(made))
-    told = []
-    for screen in made:
-        runs = [run for run in screen["then"] if run in gone and not _has(launch, run, store)]
-        if runs and screen["out"]:
-            names = ("race", "experiment", "metric", "value", "best", "within")
-            told.append({**{name: screen[name] for name in names}, "runs": runs})
-    return told
+    return race.told(made, {run for run in race.left_out(made) if not _has(launch, run, store)})
 
 
 def still_out(told: Iterable[Mapping[str, Any]], launch: Mapping[str, Any], store: Store) -> bool:

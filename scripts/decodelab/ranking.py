@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from decodelab import arms, effects
+from decodelab import arms, effects, shares
 from decodelab.arms import Arm
 from decodelab.ranking_pairs import Pairs
 from decodelab.tables import Tables
@@ -145,7 +145,7 @@ def _entry(arm: Arm, plan: Plan, tables: Tables) -> Entry:
         return {**entry, "state": "screened_out"}
     end = arms.unusable(arm, plan, tables)
     if end is None:
-        _measure(entry, arm)
+        _enter(entry, arm)
         return entry
     entry |= {"state": _state(*end), "reasons": end[1], "ttft": None, "rate": None}
     if entry["state"] == "not_possible":
@@ -173,10 +173,9 @@ def _state(word: str, reasons: Sequence[Mapping[str, str]]) -> str:
     return "pending" if waiting else word
 
 
-def _measure(entry: Entry, arm: Arm) -> None:
-    values = list(arm.launches.values())
+def _enter(entry: Entry, arm: Arm) -> None:
     try:
-        found = effects.alone(values, arm.metric)
+        found = shares.alone(arm)
     except effects.NoRelativeChange:
         entry["state"] = "invalid"
         return

@@ -10,9 +10,8 @@ So intervals and floors are widened to the confidence that leaves 5 % for all pa
 quantile does. Where cells have starts of their own the scatter is pooled over all cells, since they are
 restarts of one host, and a pair's own interval must exclude 0 as well.
 
-A counted share (success, goodput) is compared by its counts (Newcombe), another share that has no floor
-by its points. A rate or time of 0 is apart from a positive one, though no relative change tells by how
-much.
+A counted share (success, goodput, cache hit) is compared in points, by its counts and its starts. A rate
+or time of 0 is apart from a positive one, though no relative change tells by how much.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from typing import Any
 
 from scipy.special import ndtri, stdtrit
 
-from decodelab import effects, guards, measured_floor, shares
+from decodelab import effects, measured_floor, shares
 from decodelab.arms import Arm
 from decodelab.effects import Scatter
 from decodelab.tables import Tables
@@ -71,7 +70,7 @@ class Pairs:
             return Lead(0.0, apart=False, basis="none")
         if any(not math.isfinite(value) for value in values):
             return Lead(None, apart=False, basis="none")
-        if _by_points(self._metric):
+        if self._metric in effects.COUNTED:
             return self._points(behind, ahead)
         if min(values) <= 0:
             return self._zero(behind, ahead)
@@ -120,11 +119,6 @@ class Pairs:
         return abs(high - low) / 2 * float(stdtrit(df, at)) / effects.quantile(df)
 
 
-def _by_points(metric: str) -> bool:
-    counted = metric in effects.COUNTED
-    return guards.is_share(metric) and (counted or not effects.floor_of(metric))
-
-
 def _own(launches: Iterable[Mapping[str, float]]) -> Scatter | None:
     """The scatter of one start, pooled over the cells that have several; None where it is not known.
     One server known under two names is counted once.
@@ -132,9 +126,7 @@ def _own(launches: Iterable[Mapping[str, float]]) -> Scatter | None:
     several = {frozenset(of.items()) for of in launches if len(of) > 1}
     values = [[value for _, value in items] for items in several]
     logs = [[math.log(v) for v in of] for of in values if min(of) > 0 and max(of) < math.inf]
-    df = sum(len(of) - 1 for of in logs)
-    squares = sum(statistics.variance(of) * (len(of) - 1) for of in logs)
-    return Scatter(math.sqrt(squares / df), df) if squares else None
+    return effects.pooled_scatter(logs)
 
 
 def _mean(arm: Arm) -> float:

@@ -64,17 +64,10 @@ def current(launch: Mapping[str, Any], store: Store, folder: Path) -> str:
     number, newest = 1, folder / f"{digest}.json"
     while (following := folder / f"{digest}.{number + 1}.json").is_file():
         number, newest = number + 1, following
-    if not races.still_out(_screened_out(newest), launch, store):
+    told = (read(newest) or {}).get("screened_out") or []
+    if not races.still_out(told, launch, store):
         number += 1
     return digest if number == 1 else f"{digest}.{number}"
-
-
-def _screened_out(file: Path) -> list[dict[str, Any]]:
-    """None where there is no receipt; one that cannot be read is for publish_runs to complain of."""
-    try:
-        return json.loads(file.read_text(encoding="utf-8")).get("screened_out") or []
-    except (OSError, ValueError):
-        return []
 
 
 def _known_from(

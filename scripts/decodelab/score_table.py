@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from decodelab import gates
+from decodelab.arms import PROMPT_TOLERANCE, TOKEN_TOLERANCE
 from decodelab.score import total
 from decodelab.tables import Row, Tables
 from decodelab.vocabulary import SCORES
 
-TOKENS_ALIKE = 0.005  # output tokens in all
-PROMPTS_ALIKE = 0.02  # prompt tokens of one request: a run's salt may cost a token or two
 # Four streams share one wall clock, so more concurrency is more of every rate by the clock.
 _SAME = ("workload", "n_attempted", "concurrency", "rate", "source")
 _KEPT = ("run", "variant", "workload", "validity", "n_ok", "n_attempted")
@@ -88,10 +87,10 @@ def alike(one: Row, other: Row, tables: Tables) -> bool:
     if left.keys() != right.keys():
         return False
     pairs = [(left[i].get("prompt_tokens"), right[i].get("prompt_tokens")) for i in left]
-    if not all(_near(a, b, PROMPTS_ALIKE) for a, b in pairs):
+    if not all(_near(a, b, PROMPT_TOLERANCE) for a, b in pairs):
         return False
     mine, theirs = (total(list(side.values()), "completion_tokens") for side in (left, right))
-    return _near(mine, theirs, TOKENS_ALIKE)
+    return _near(mine, theirs, TOKEN_TOLERANCE)
 
 
 def _answered(row: Row, tables: Tables) -> dict[int, Row]:

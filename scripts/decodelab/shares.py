@@ -33,7 +33,9 @@ def alone(arm: arms.Arm, scatter: effects.Scatter | None = None) -> effects.Esti
     return effects.alone(list(arm.launches.values()), arm.metric, scatter, counts(arm))
 
 
-def points(base: arms.Arm, cand: arms.Arm, confidence: float) -> tuple[float, float]:
+def points(
+    base: arms.Arm, cand: arms.Arm, confidence: float = effects.CONFIDENCE
+) -> tuple[float, float]:
     """Interval of cand - base in points of a share: by its counts and by its starts, whichever is
     wider; where neither tells anything, anything is possible.
     """

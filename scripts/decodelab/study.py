@@ -110,7 +110,8 @@ class Study:
 
     def to_be_decided(self) -> list[str]:
         """The experiments that are decided as soon as a call may write: all of theirs is measured."""
-        made, decided = self.choices(), self.decided()
+        decided = self.decided()
+        made = decisions.choices(self.plan, decided)
         return [
             name
             for name in self.deciders

@@ -118,6 +118,10 @@ def test_nothing_at_all_is_no_tie_with_the_best(tmp_path: Path, metric: str) -> 
         ("grid-2", 0.0, 3, False),
     ]
     assert board["best"]["ties"] == ["grid-1"]
+    ends = [entry["interval"] for entry in board["entries"]]
+    assert all(0 < high - low < 1 for low, high in ends), (
+        "by its requests: neither sure nor anything"
+    )
 
 
 def test_a_share_is_ranked_by_its_counts(tmp_path: Path) -> None:

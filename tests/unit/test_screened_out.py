@@ -37,6 +37,9 @@ def load(folder: Path = FIXTURE) -> Findings:
     )
 
 
+RECEIPT = {"schema": receipts.SCHEMA}
+
+
 # ---------------------------------------------------------------------- how long it holds
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> set[str]:
@@ -57,19 +60,19 @@ def test_a_receipt_screens_out_by_present_members_alone(tmp_path: Path, made: se
     store, both, alone = Store(tmp_path), launch("quick", "slow"), launch("slow")
     told = races.left_out(both, store)
     assert told[0]["best"] == 226.0 and receipts.current(both, store, tmp_path) == "d"
-    write_json(tmp_path / "d.json", {"screened_out": told})
+    write_json(tmp_path / "d.json", {**RECEIPT, "screened_out": told})
     assert receipts.current(both, store, tmp_path) == "d"
     assert receipts.current(alone, store, tmp_path) == "d.2"
-    write_json(tmp_path / "d.2.json", {})
+    write_json(tmp_path / "d.2.json", RECEIPT)
     assert receipts.current(alone, store, tmp_path) == "d.2"  # made: nothing to be done
-    write_json(tmp_path / "d.2.json", {"screened_out": [{**told[0], "best": 500.0}]})
+    write_json(tmp_path / "d.2.json", {**RECEIPT, "screened_out": [{**told[0], "best": 500.0}]})
     assert receipts.current(both, store, tmp_path) == "d.3"  # by one who left
     assert receipts.current({"digest": "e"}, store, tmp_path) == "e"
 
 
 def test_a_full_run_that_is_in_the_store_is_used(tmp_path: Path, made: set[str]) -> None:
     store, both = Store(tmp_path), launch("quick", "slow")
-    write_json(tmp_path / "d.json", {"screened_out": races.left_out(both, store)})
+    write_json(tmp_path / "d.json", {**RECEIPT, "screened_out": races.left_out(both, store)})
     made.add("full")
     assert receipts.current(both, store, tmp_path) == "d.2"
 
