@@ -1,0 +1,114 @@
+"""Lays the wrappers on the methods of a module that was just imported, and tells which were there."""
+
+from . import targets, wrapping
+from .recorder import Recorder
+
+
+class Installer:
+    def __init__(self, spec, sink):
+        # type: (dict, object) -> None
+        self._sink = sink
+        self._recorder = Recorder(spec, sink)
+        self._recorder.found_model = self._found_model
+        sink.after_fork.append(self._recorder.forget)
+        self._skip = set(spec.get("skip") or ())
+        self._rows = [t for t in targets.TARGETS if t.kind != "region" or t.region not in self._skip]
+        for region, told in (spec.get("regions") or {}).items():
+            try:
+                self._rows.append(targets.of_user(region, told))
+            except ValueError as fault:
+                sink.note("region %s: %s" % (region, fault))
+        sink.table([t for t in self._rows if t.kind in ("region", "step", "rest")])
+
+    def modules(self):
+        # type: () -> set
+        return {row.module for row in self._rows}
+
+    def imported(self, module):
+        """After the module's own code has run. Never raises."""
+        for row in self._rows:
+            if row.module == module.__name__:
+                self._recorder.guarded(self._lay, module, row)
+
+    def _lay(self, module, row):
+        why = self._wrap(module, row)
+        if why is None and row.kind == "rest":
+            self._recorder.has_rest = True
+        if row.kind in ("region", "step", "rest") or why is None:
+            self._tell(row.region, "%s:%s" % (row.module, row.name), row.era, why)
+
+    def _tell(self, region, target, era, why):
+        fact = {"kind": "target", "region": region, "target": target, "era": era}
+        self._sink.target(dict(fact, found=why is None, why=why))
+
+    def _wrap(self, module, row):
+        """Why not, or None once it is done."""
+        owner, _, name = row.name.rpartition(".")
+        holder = getattr(module, owner, None) if owner else module
+        if holder is None or (owner and not isinstance(holder, type)):
+            return "no such class"
+        if name == "forward" and _is_compiled(holder):
+            name = "__call__"  # a compiled class is entered there, and its forward is the tracer's
+        return _replace(holder, name, lambda method: self._wrapper(method, row))
+
+    def _wrapper(self, method, row):
+        recorder = self._recorder
+        if row.kind == "region":
+            return wrapping.region(method, row.region, recorder, self._look(row))
+        if row.kind == "step":
+            return wrapping.step(method, row.region, recorder)
+        if row.kind == "rest":
+            return wrapping.rest(method, recorder)
+        if row.kind == "load":
+            return wrapping.loads(method, recorder)
+        if row.kind == "look":
+            return wrapping.looked(method, recorder, recorder.input_seen)
+        return wrapping.arrival(method) if row.kind == "arrival" else wrapping.muted(method)
+
+    def _look(self, row):
+        if row.era == "user":
+            return None
+        if row.region == "scheduler" and row.name.endswith(".schedule"):
+            return self._recorder.order_made
+        return self._recorder.order_given if row.region == "handover" else None
+
+    # ------------------------------------------------------------------ what only the model tells
+    def _found_model(self, runner):
+        from .model_facts import _named, model_of
+
+        model = model_of(runner)
+        if model is None:
+            return
+        if not hasattr(type(runner), "_model_forward"):
+            self._lay_class(type(model), "forward", "forward")
+        for kind in {type(module) for _, module in _named(model)}:
+            for region, ending in targets.MODEL_CLASSES.items():
+                if kind.__name__.endswith(ending):
+                    self._lay_class(kind, "forward", region)
+
+    def _lay_class(self, kind, name, region):
+        if region in self._skip:
+            return
+        row = targets.Target(region, "region", "model", kind.__module__, "%s.%s" % (kind.__name__, name))
+        name = "__call__" if _is_compiled(kind) else name
+        why = _replace(kind, name, lambda method: self._wrapper(method, row))
+        self._tell(region, "%s:%s" % (row.module, row.name), row.era, why)
+
+
+def _is_compiled(holder):
+    bases = getattr(holder, "__mro__", ())[1:]
+    return any(base.__name__.startswith("TorchCompile") for base in bases)
+
+
+def _replace(holder, name, make):
+    """Puts make(method) in the method's place; why not, or None once it is done."""
+    held = vars(holder).get(name)
+    if held is None:
+        held = getattr(holder, name, None)  # inherited: this class alone gets its own
+    if isinstance(held, (staticmethod, classmethod)):
+        setattr(holder, name, type(held)(make(held.__func__)))
+        return None
+    if not callable(held):
+        return "no such method"
+    setattr(holder, name, make(held))
+    return None
