@@ -4,6 +4,10 @@ from . import targets, wrapping
 from .recorder import Recorder
 
 
+SKIPPABLE = ("region", "around")
+TOLD = ("region", "around", "step", "rest")
+
+
 class Installer:
     def __init__(self, spec, sink):
         # type: (dict, object) -> None
@@ -12,13 +16,13 @@ class Installer:
         self._recorder.found_model = self._found_model
         sink.after_fork.append(self._recorder.forget)
         self._skip = set(spec.get("skip") or ())
-        self._rows = [t for t in targets.TARGETS if t.kind != "region" or t.region not in self._skip]
+        self._rows = [t for t in targets.TARGETS if t.kind not in SKIPPABLE or t.region not in self._skip]
         for region, told in (spec.get("regions") or {}).items():
             try:
                 self._rows.append(targets.of_user(region, told))
             except ValueError as fault:
                 sink.note("region %s: %s" % (region, fault))
-        sink.table([t for t in self._rows if t.kind in ("region", "step", "rest")])
+        sink.table([t for t in self._rows if t.kind in TOLD])
 
     def modules(self):
         # type: () -> set
@@ -34,7 +38,7 @@ class Installer:
         why = self._wrap(module, row)
         if why is None and row.kind == "rest":
             self._recorder.has_rest = True
-        if row.kind in ("region", "step", "rest") or why is None:
+        if row.kind in TOLD or why is None:
             self._tell(row.region, "%s:%s" % (row.module, row.name), row.era, why)
 
     def _tell(self, region, target, era, why):
@@ -59,6 +63,8 @@ class Installer:
             return wrapping.step(method, row.region, recorder)
         if row.kind == "rest":
             return wrapping.rest(method, recorder)
+        if row.kind == "around":
+            return wrapping.around(method, row.region)
         if row.kind == "load":
             return wrapping.loads(method, recorder)
         if row.kind == "look":
@@ -81,6 +87,8 @@ class Installer:
             return
         if not hasattr(type(runner), "_model_forward"):
             self._lay_class(type(model), "forward", "forward")
+        if hasattr(type(model), "compute_logits"):
+            self._lay_class(type(model), "compute_logits", "logits")
         for kind in {type(module) for _, module in _named(model)}:
             for region, ending in targets.MODEL_CLASSES.items():
                 if kind.__name__.endswith(ending):
@@ -90,7 +98,7 @@ class Installer:
         if region in self._skip:
             return
         row = targets.Target(region, "region", "model", kind.__module__, "%s.%s" % (kind.__name__, name))
-        name = "__call__" if _is_compiled(kind) else name
+        name = "__call__" if name == "forward" and _is_compiled(kind) else name
         why = _replace(kind, name, lambda method: self._wrapper(method, row))
         self._tell(region, "%s:%s" % (row.module, row.name), row.era, why)
 

@@ -47,18 +47,20 @@ class Recorder:
             return None
 
     # ------------------------------------------------------------------ a step's life
-    def begin(self, role, outer, args):
+    def begin(self, role, outer, args, kwargs):
         if role == WORKER:
             if self._half is not None:  # its second half never came: it was whole
                 self._close(self._half)
             self._ask_once()
         index = self._counted[role]
         self._counted[role] += 1
-        told = self._prompts[role].of(args[1]) if role == WORKER and len(args) > 1 else (None,) * 3
+        told = self._prompts[role].of(_order(args, kwargs)) if role == WORKER else (None,) * 3
         step = spans.Step(role, index, self._keeps(role), self._device() if role == WORKER else None)
         step.nested = outer.step is not None
         step.phase, step.reqs, step.tokens = told
-        return spans.enter_step(step, outer)
+        span = spans.enter_step(step, outer)
+        step.t0 = span.begin
+        return span
 
     def _keeps(self, role):
         if spans.now() - self._last_end[role] > QUIET_NS:
@@ -110,19 +112,19 @@ class Recorder:
         self._sink.step(step, told)
 
     # ------------------------------------------------------------------ looks
-    def order_made(self, step, args, result):
+    def order_made(self, step, args, kwargs, result):
         """The scheduler's answer says what the engine's step is."""
         if step.phase is None and result is not None:
             step.phase, step.reqs, step.tokens = self._prompts[ENGINE].of(result)
 
-    def order_given(self, step, args, result):
+    def order_given(self, step, args, kwargs, result):
         """So does what goes to the executor, where the scheduler was not asked (V0, several steps at once)."""
-        if step.role == ENGINE and step.phase is None and len(args) > 1:
-            step.phase, step.reqs, step.tokens = self._prompts[ENGINE].of(args[1])
+        if step.role == ENGINE and step.phase is None:
+            step.phase, step.reqs, step.tokens = self._prompts[ENGINE].of(_order(args, kwargs))
 
-    def input_seen(self, step, args, result):
-        if step.role == WORKER and step.phase is None and len(args) > 1:
-            step.phase, step.reqs, step.tokens = phases.of_model_input(args[1])
+    def input_seen(self, step, args, kwargs, result):
+        if step.role == WORKER and step.phase is None:
+            step.phase, step.reqs, step.tokens = phases.of_model_input(_order(args, kwargs))
 
     def aside(self, region, took):
         """A wait outside of any step, on a thread of its own (the output of asynchronous scheduling)."""
@@ -153,3 +155,8 @@ class Recorder:
             return None
         kind = device.Synchronised if self._mode == "sync" else device.Events
         return self.guarded(kind, self._torch)
+
+
+def _order(args, kwargs):
+    """The first argument after self, however it was given."""
+    return args[1] if len(args) > 1 else next(iter(kwargs.values()), None)

@@ -17,13 +17,11 @@ class Step:
     """One step of a worker or of an engine, while it runs and until it is written."""
 
     __slots__ = (
-        "arrived",
         "busy",
         "calls",
         "device",
         "failed",
         "index",
-        "muted",
         "nested",
         "opened",
         "phase",
@@ -43,8 +41,8 @@ class Step:
         self.phase = None
         self.reqs = None
         self.tokens = None
-        self.t0 = now()
-        self.t1 = self.t0
+        self.t0 = 0
+        self.t1 = 0
         self.busy = 0  # ns inside the calls that are the step
         self.unnamed = 0  # of these, in no region
         self.regions = {}  # name -> [calls, inclusive, exclusive] ns
@@ -54,8 +52,6 @@ class Step:
         self.device = device  # what times the device in this step; None on a CPU
         self.nested = False  # inside an engine's step of the same process
         self.failed = False
-        self.arrived = True
-        self.muted = False
 
 
 class Span:
@@ -112,6 +108,26 @@ def leave(region, span):
         step.calls.setdefault(region, []).append(took)
     if step.spans is not None and len(step.spans) < MOST_SPANS:
         step.spans.append([region, span.depth - 1, span.begin, end])
+
+
+def enter_around(outer):
+    # type: (Span) -> Span
+    """Opens a call that only has time of its own: between the regions inside it."""
+    span = Span(outer.step, outer, outer.depth)
+    current.set(span)
+    span.begin = now()
+    return span
+
+
+def leave_around(region, span):
+    # type: (str, Span) -> None
+    """What lay between goes to `region`, without a call more."""
+    took = now() - span.begin
+    current.set(span.outer)
+    span.outer.children += took
+    row = span.step.regions.setdefault(region, [0, 0, 0])
+    row[1] += took - span.children
+    row[2] += took - span.children
 
 
 def enter_step(step, outer):

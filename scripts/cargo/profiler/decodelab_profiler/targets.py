@@ -1,6 +1,6 @@
 """The one table of what is timed: region, kind, module, names, by engine era.
 
-Kinds: `region` is timed inside a step; `step` begins (and mostly is) one; `rest` is the other half of the
+Kinds: `region` is timed inside a step; of `around` only what lies between the regions inside it; `step` begins (and mostly is) one; `rest` is the other half of the
 worker's step; `arrival` waits for the order of a step, which begins when it has come; `mute` is the engine's
 own profiling or warm-up pass, inside which nothing is a step; `load` is where a model becomes known; `look`
 is only looked at for the phase of its step.
@@ -80,6 +80,7 @@ _ROWS = (
     ),
     ("prepare", "region", _V0, "vllm.worker.worker", "Worker: prepare_worker_input execute_worker"),
     ("forward", "region", _V0, "vllm.worker.model_runner", "CUDAGraphRunner: forward"),
+    ("prepare", "around", _V0, "vllm.worker.model_runner", "ModelRunner: execute_model"),
     (WORKER, "look", _V0, "vllm.worker.model_runner", "ModelRunner: execute_model"),
     ("sampler", "region", _V0, _LAYERS + "sampler", "Sampler: forward"),
     ("sync", "region", _V0, _LAYERS + "sampler", "get_pythonized_sample_results"),
@@ -158,6 +159,8 @@ _ROWS = (
         "GPUModelRunner: _update_states _prepare_inputs _determine_batch_execution_and_padding "
         "_get_slot_mappings _build_attention_metadata _preprocess _prepare_padding_mask",
     ),
+    ("prepare", "around", _V1, "vllm.v1.worker.gpu_model_runner", "GPUModelRunner: execute_model"),
+    ("output", "around", _V1, "vllm.v1.worker.gpu_model_runner", "GPUModelRunner: sample_tokens"),
     ("forward", "region", _V1, "vllm.v1.worker.gpu_model_runner", "GPUModelRunner: _model_forward"),
     (
         "sampler",
@@ -220,6 +223,8 @@ _ROWS = (
         "GPUModelRunner: update_pp_decode_requests finish_requests free_states add_requests "
         "update_requests gather_batch_req_state prepare_inputs prepare_attn",
     ),
+    ("prepare", "around", _V2, "vllm.v1.worker.gpu.model_runner", "GPUModelRunner: execute_model"),
+    ("output", "around", _V2, "vllm.v1.worker.gpu.model_runner", "GPUModelRunner: sample_tokens"),
     (
         "forward",
         "region",

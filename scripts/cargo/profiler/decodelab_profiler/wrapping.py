@@ -10,7 +10,7 @@ import inspect
 import sys
 
 from . import spans
-from .spans import MUTED, current, enter, leave
+from .spans import MUTED, current, enter, enter_around, leave, leave_around
 
 MARK = "decodelab_region"  # attribute of a wrapper: the region that it times
 
@@ -36,7 +36,7 @@ def compiling_asker():
 def region(method, name, recorder, look=None):
     """Times `method` as a region of the step it is called in; outside of a step it is only called.
 
-    `look(step, args, result)` is called inside a step, before the region is closed.
+    `look(step, args, kwargs, result)` is called inside a step, before the region is closed.
     """
     if inspect.iscoroutinefunction(method):
         return _marked(_region_coroutine(method, name, recorder, look), name)
@@ -110,7 +110,7 @@ def _region_seen(method, name, recorder, look):
         try:
             result = method(*args, **kwargs)
             if look is not None:
-                recorder.guarded(look, step, args, result)
+                recorder.guarded(look, step, args, kwargs, result)
             return result
         finally:
             leave(name, span)
@@ -129,7 +129,7 @@ def _region_coroutine(method, name, recorder, look):
         try:
             result = await method(*args, **kwargs)
             if look is not None:
-                recorder.guarded(look, step, args, result)
+                recorder.guarded(look, step, args, kwargs, result)
             return result
         finally:
             leave(name, span)
@@ -198,6 +198,23 @@ def _resume_async(step_of, name):
     return _region_coroutine(one, name, None, None)
 
 
+def around(method, name):
+    """What `method` does between the regions inside it counts as `name`; no call of that region."""
+
+    @functools.wraps(method)
+    def surrounded(*args, **kwargs):
+        outer = current.get()
+        if outer.step is None:
+            return method(*args, **kwargs)
+        span = enter_around(outer)
+        try:
+            return method(*args, **kwargs)
+        finally:
+            leave_around(name, span)
+
+    return surrounded
+
+
 def muted(method):
     """The engine's own pass: nothing inside it is a step, nor part of one."""
 
@@ -214,13 +231,13 @@ def muted(method):
 
 
 def looked(method, recorder, look):
-    """Not timed; `look(step, args, None)` before the call, inside a step."""
+    """Not timed; `look(step, args, kwargs, None)` before the call, inside a step."""
 
     @functools.wraps(method)
     def seen(*args, **kwargs):
         step = current.get().step
         if step is not None:
-            recorder.guarded(look, step, args, None)
+            recorder.guarded(look, step, args, kwargs, None)
         return method(*args, **kwargs)
 
     return seen
@@ -265,7 +282,7 @@ def step(method, role, recorder):
         outer = current.get()
         if outer is MUTED or (outer.step is not None and outer.step.role == role):
             return method(*args, **kwargs)
-        span = recorder.guarded(recorder.begin, role, outer, args)
+        span = recorder.guarded(recorder.begin, role, outer, args, kwargs)
         if span is None:
             return method(*args, **kwargs)
         try:
@@ -285,7 +302,7 @@ def _step_coroutine(method, role, recorder):
         outer = current.get()
         if outer is MUTED or (outer.step is not None and outer.step.role == role):
             return await method(*args, **kwargs)
-        span = recorder.guarded(recorder.begin, role, outer, args)
+        span = recorder.guarded(recorder.begin, role, outer, args, kwargs)
         if span is None:
             return await method(*args, **kwargs)
         try:
