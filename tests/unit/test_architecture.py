@@ -101,6 +101,19 @@ def test_what_leaves_home_parses_on_python_3_9(path: Path) -> None:
     ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 9))
 
 
+PROFILER = python_files("cargo/profiler", "cargo/profiler/decodelab_profiler")
+
+
+@pytest.mark.parametrize("path", PROFILER, ids=lambda p: p.stem)
+def test_the_profiler_knows_nothing_but_itself(path: Path) -> None:
+    """It is loaded into a server's processes, of whatever Python: not even the rest of the cargo is there."""
+    roots = {name.split(".")[0] for name in imported(path)}
+    assert roots <= set(sys.stdlib_module_names)
+    tree = ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))
+    assert ast.get_docstring(tree), f"{path} says nothing about itself"
+    assert path.stem not in BANNED_NAMES
+
+
 def test_only_one_file_imports_fabric() -> None:
     users = [
         p.name for p in python_files("decodelab", ".", "cargo", "sim") if "fabric" in imported(p)

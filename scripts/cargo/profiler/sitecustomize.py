@@ -8,8 +8,7 @@ import os
 import sys
 
 
-def _start_profiler():
-    # type: () -> None
+def _start_profiler() -> None:
     if not os.environ.get("DECODELAB_PROFILE"):
         return
     try:
@@ -20,8 +19,7 @@ def _start_profiler():
         sys.stderr.write("decodelab: the step profiler did not start: %r\n" % (fault,))
 
 
-def _run_the_hidden_one():
-    # type: () -> None
+def _run_the_hidden_one() -> None:
     from importlib import machinery, util
 
     here = os.path.dirname(os.path.abspath(__file__))

@@ -8,8 +8,7 @@ import json
 import sys
 
 
-def start(spec_path):
-    # type: (str) -> None
+def start(spec_path: str) -> None:
     """Raises OSError or ValueError when the specification cannot be read; the caller tells it."""
     with open(spec_path, encoding="utf-8") as file:
         spec = json.load(file)

@@ -9,11 +9,10 @@ import sys
 
 from . import spans
 
-_pool = []  # type: list  # events at rest: making one costs more than recording it
+_pool: list = []  # events at rest: making one costs more than recording it
 
 
-def torch_with_device(device):
-    # type: (object) -> object
+def torch_with_device(device: object) -> object:
     """torch when the model is on a device that torch.cuda drives (CoreX, ROCm and MetaX too), else None.
 
     `device`: the runner's torch.device, or None when nobody told.
@@ -37,6 +36,7 @@ class Synchronised:
 
     def enter(self, region):
         self._wait()
+        return True
 
     def leave(self, mark):
         self._wait()
@@ -106,8 +106,8 @@ class Events:
         return told
 
     def _told(self):
-        regions = {}  # type: dict
-        calls = {}  # type: dict
+        regions: dict = {}
+        calls: dict = {}
         lines = []
         inside = [0] * len(self._marks)
         for place in reversed(range(len(self._marks))):  # inner ones before the one around them

@@ -9,8 +9,7 @@ import sys
 class AfterImport:
     """A finder for sys.meta_path: finds as the others do, and lays one more step behind the loading."""
 
-    def __init__(self, names, then):
-        # type: (set, object) -> None
+    def __init__(self, names: set, then: object) -> None:
         self._waiting = set(names)
         self._then = then
 

@@ -1,22 +1,24 @@
 """Lays the wrappers on the methods of a module that was just imported, and tells which were there."""
 
+from typing import Any, Dict
+
 from . import targets, wrapping
 from .recorder import Recorder
-
 
 SKIPPABLE = ("region", "around")
 TOLD = ("region", "around", "step", "rest")
 
 
 class Installer:
-    def __init__(self, spec, sink):
-        # type: (dict, object) -> None
+    def __init__(self, spec: Dict[str, Any], sink: Any) -> None:
         self._sink = sink
         self._recorder = Recorder(spec, sink)
         self._recorder.found_model = self._found_model
         sink.after_fork.append(self._recorder.forget)
         self._skip = set(spec.get("skip") or ())
-        self._rows = [t for t in targets.TARGETS if t.kind not in SKIPPABLE or t.region not in self._skip]
+        self._rows = [
+            t for t in targets.TARGETS if t.kind not in SKIPPABLE or t.region not in self._skip
+        ]
         for region, told in (spec.get("regions") or {}).items():
             try:
                 self._rows.append(targets.of_user(region, told))
@@ -24,8 +26,7 @@ class Installer:
                 sink.note("region %s: %s" % (region, fault))
         sink.table([t for t in self._rows if t.kind in TOLD])
 
-    def modules(self):
-        # type: () -> set
+    def modules(self) -> set:
         return {row.module for row in self._rows}
 
     def imported(self, module):
@@ -97,7 +98,9 @@ class Installer:
     def _lay_class(self, kind, name, region):
         if region in self._skip:
             return
-        row = targets.Target(region, "region", "model", kind.__module__, "%s.%s" % (kind.__name__, name))
+        row = targets.Target(
+            region, "region", "model", kind.__module__, "%s.%s" % (kind.__name__, name)
+        )
         name = "__call__" if name == "forward" and _is_compiled(kind) else name
         why = _replace(kind, name, lambda method: self._wrapper(method, row))
         self._tell(region, "%s:%s" % (row.module, row.name), row.era, why)

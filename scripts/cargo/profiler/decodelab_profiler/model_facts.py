@@ -72,7 +72,7 @@ def _plain(told, levels):
 
 
 def _is_plain(told):
-    return isinstance(told, PLAIN + (dict, list, tuple))
+    return isinstance(told, (*PLAIN, dict, list, tuple))
 
 
 def _state():
@@ -109,8 +109,8 @@ def _layers(model):
 
 def _modules(model):
     """Region -> how many modules of this rank's model have a timed method; one inside its like is not counted."""
-    counted = {}  # type: dict
-    roots = {}  # type: dict
+    counted: dict = {}
+    roots: dict = {}
     for name, module in _named(model):
         for region in _regions_of(type(module)):
             inside = roots.setdefault(region, [])

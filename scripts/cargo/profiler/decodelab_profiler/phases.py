@@ -9,7 +9,7 @@ class Prompts:
     """Remembers how long each request's prompt is: V1 sends it once, with the first step of a request."""
 
     def __init__(self):
-        self._lengths = {}  # type: dict
+        self._lengths: dict = {}
 
     def of(self, order):
         """(phase, requests, tokens) of a V1 SchedulerOutput or of V0's list of sequence groups.
@@ -39,8 +39,10 @@ class Prompts:
         for request, computed in _cached(order.scheduled_cached_reqs):
             prompt = self._lengths.get(request)
             usual = 1 + len(drafts.get(request) or ())
-            again = scheduled.get(request, 0) > usual  # a chunk, or what was preempted computed once more
-            prefills += again or (prompt is not None and computed < prompt)
+            again = (
+                scheduled.get(request, 0) > usual
+            )  # a chunk, or what was preempted computed once more
+            prefills += bool(again or (prompt is not None and computed < prompt))
         phase = _phase(prefills, len(scheduled) - prefills)
         return phase, len(scheduled), order.total_num_scheduled_tokens
 
@@ -55,13 +57,11 @@ def _cached(told):
 def _of_v0(groups):
     prefills = sum(1 for g in groups if g.is_prompt)
     sequences = [max(1, len(getattr(g, "seq_data", None) or ())) for g in groups]
-    tokens = [getattr(g, "token_chunk_size", None) for g in groups]
-    known = all(t is not None for t in tokens)
-    return (
-        _phase(prefills, len(groups) - prefills),
-        sum(sequences),
-        sum(t if g.is_prompt else n for t, n, g in zip(tokens, sequences, groups)) if known else None,
-    )
+    chunks = [getattr(g, "token_chunk_size", None) for g in groups]
+    tokens = None
+    if all(chunk is not None for chunk in chunks):
+        tokens = sum(c if g.is_prompt else n for c, n, g in zip(chunks, sequences, groups))
+    return _phase(prefills, len(groups) - prefills), sum(sequences), tokens
 
 
 def of_model_input(told):

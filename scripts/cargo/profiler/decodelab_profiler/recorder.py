@@ -4,6 +4,7 @@ The engine's thread does as little as it can: a closed step goes to the writer a
 """
 
 import threading
+from typing import Any, Dict
 
 from . import device, model_facts, phases, spans
 
@@ -12,27 +13,25 @@ WORKER, ENGINE = "worker", "engine"
 
 
 class Recorder:
-    def __init__(self, spec, sink):
-        # type: (dict, object) -> None
+    def __init__(self, spec: Dict[str, Any], sink: Any) -> None:
         self._mode = spec.get("mode") or "event"
         self._timeline = int(spec.get("timeline_steps", 8))
         self._sink = sink
         self.has_rest = False  # the worker's step has a second half in this engine
-        self.found_model = None  # called with the model once it is loaded
+        self.found_model: Any = None  # called with the model once it is loaded
         self.forget()
 
-    def forget(self):
-        # type: () -> None
+    def forget(self) -> None:
         """As in a new process; also after a fork, in the child."""
         self._counted = {WORKER: 0, ENGINE: 0}
         self._prompts = {WORKER: phases.Prompts(), ENGINE: phases.Prompts()}
         self._to_keep = {WORKER: 0, ENGINE: 0}
         self._last_end = {WORKER: -QUIET_NS, ENGINE: -QUIET_NS}
-        self._half = None  # a worker's step that waits for its second half
+        self._half: Any = None  # a worker's step that waits for its second half
         self._runner = None
-        self._torch = None
+        self._torch: Any = None
         self._asked_for_torch = False
-        self._aside = {}  # type: dict
+        self._aside: dict = {}
         self._aside_lock = threading.Lock()
         self._faults = 0
 
@@ -55,22 +54,23 @@ class Recorder:
         index = self._counted[role]
         self._counted[role] += 1
         told = self._prompts[role].of(_order(args, kwargs)) if role == WORKER else (None,) * 3
-        step = spans.Step(role, index, self._keeps(role), self._device() if role == WORKER else None)
-        step.nested = outer.step is not None
+        step = spans.Step(
+            role, index, self._keeps(role), self._device() if role == WORKER else None
+        )
+        step.nested = outer is not None
         step.phase, step.reqs, step.tokens = told
-        span = spans.enter_step(step, outer)
-        step.t0 = span.begin
-        return span
+        spans.enter_step(step)
+        step.t0 = step.begin
+        return step
 
     def _keeps(self, role):
         if spans.now() - self._last_end[role] > QUIET_NS:
             self._to_keep[role] = self._timeline
         return self._to_keep[role] > 0
 
-    def called(self, span, result):
+    def called(self, step, result):
         """The step's call returned."""
-        spans.leave_step(span)
-        step = span.step
+        spans.leave_step(step)
         if step.role == WORKER and self.has_rest and result is None and step.phase != "dummy":
             self._half = step
         else:
@@ -79,18 +79,19 @@ class Recorder:
     def resume(self, outer):
         """Opens the waiting half again; None when none waits."""
         step, self._half = self._half, None
-        if step is None or (outer.step is not None and outer.step.role == WORKER):
+        if step is None or (outer is not None and outer.role == WORKER):
             return None
-        return spans.enter_step(step, outer)
+        spans.enter_step(step)
+        return step
 
-    def finished(self, span):
-        spans.leave_step(span)
-        self._close(span.step)
+    def finished(self, step):
+        spans.leave_step(step)
+        self._close(step)
 
-    def failed(self, span):
-        spans.leave_step(span)
-        span.step.failed = True
-        self._close(span.step)
+    def failed(self, step):
+        spans.leave_step(step)
+        step.failed = True
+        self._close(step)
 
     def _close(self, step):
         if self._half is step:
@@ -98,7 +99,7 @@ class Recorder:
         self._last_end[step.role] = step.t1
         if step.role == WORKER and step.phase is None:
             return  # V0's other ranks: the loop was ended, no order came
-        told = {}
+        told: Dict[str, Any] = {}
         if step.device is not None and not step.failed:
             told = self.guarded(step.device.finish) or {}
         if self._aside and step.role == WORKER:

@@ -1,9 +1,9 @@
 """The one table of what is timed: region, kind, module, names, by engine era.
 
-Kinds: `region` is timed inside a step; of `around` only what lies between the regions inside it; `step` begins (and mostly is) one; `rest` is the other half of the
-worker's step; `arrival` waits for the order of a step, which begins when it has come; `mute` is the engine's
-own profiling or warm-up pass, inside which nothing is a step; `load` is where a model becomes known; `look`
-is only looked at for the phase of its step.
+Kinds: `region` is timed inside a step; of `around` only what lies between the regions inside it; `step` begins
+(and mostly is) one; `rest` is the other half of the worker's step; `arrival` waits for the order of a step, which
+begins when it has come; `mute` is the engine's own profiling or warm-up pass, inside which nothing is a step;
+`load` is where a model becomes known; `look` is only looked at for the phase of its step.
 
 A call inside an open region of the same name is part of it and is not counted again. So a region may list
 an outer and an inner method: the inner one is seen alone where the outer is compiled away, and exactly one call
@@ -91,10 +91,22 @@ _ROWS = (
         "vllm.worker.multi_step_model_runner",
         "ModelOutput: pythonize maybe_pythonize",
     ),
-    ("attention", "region", _V0, "vllm.attention.backends.flash_attn", "FlashAttentionImpl: forward"),
+    (
+        "attention",
+        "region",
+        _V0,
+        "vllm.attention.backends.flash_attn",
+        "FlashAttentionImpl: forward",
+    ),
     ("attention", "region", _V0, "vllm.attention.backends.flashinfer", "FlashInferImpl: forward"),
     ("attention", "region", _V0, "vllm.attention.backends.xformers", "XFormersImpl: forward"),
-    ("attention", "region", _V0, "vllm.attention.backends.torch_sdpa", "TorchSDPABackendImpl: forward"),
+    (
+        "attention",
+        "region",
+        _V0,
+        "vllm.attention.backends.torch_sdpa",
+        "TorchSDPABackendImpl: forward",
+    ),
     (WORKER, "load", _V0, "vllm.worker.model_runner", "GPUModelRunnerBase: load_model"),
     (
         WORKER,
@@ -179,11 +191,41 @@ _ROWS = (
         "GPUModelRunner: _bookkeeping_sync _to_list; AsyncGPUModelRunnerOutput: get_output",
     ),
     ("sync", "region", _V1, "vllm.v1.worker.cpu_model_runner", "CPUModelRunner: _to_list"),
-    ("attention", "region", _V1, "vllm.v1.attention.backends.flash_attn", "FlashAttentionImpl: forward"),
-    ("attention", "region", _V1, "vllm.v1.attention.backends.flashinfer", "FlashInferImpl: forward"),
-    ("attention", "region", _V1, "vllm.v1.attention.backends.triton_attn", "TritonAttentionImpl: forward"),
-    ("attention", "region", _V1, "vllm.v1.attention.backends.flex_attention", "FlexAttentionImpl: forward"),
-    ("attention", "region", _V1, "vllm.v1.attention.backends.xformers", "XFormersAttentionImpl: forward"),
+    (
+        "attention",
+        "region",
+        _V1,
+        "vllm.v1.attention.backends.flash_attn",
+        "FlashAttentionImpl: forward",
+    ),
+    (
+        "attention",
+        "region",
+        _V1,
+        "vllm.v1.attention.backends.flashinfer",
+        "FlashInferImpl: forward",
+    ),
+    (
+        "attention",
+        "region",
+        _V1,
+        "vllm.v1.attention.backends.triton_attn",
+        "TritonAttentionImpl: forward",
+    ),
+    (
+        "attention",
+        "region",
+        _V1,
+        "vllm.v1.attention.backends.flex_attention",
+        "FlexAttentionImpl: forward",
+    ),
+    (
+        "attention",
+        "region",
+        _V1,
+        "vllm.v1.attention.backends.xformers",
+        "XFormersAttentionImpl: forward",
+    ),
     (
         "attention",
         "region",
@@ -250,7 +292,13 @@ _ROWS = (
         "GPUModelRunner: _dummy_run profile_run capture_model",
     ),
     # -- layers, common to the eras
-    ("attention", "region", _ALL, "vllm.attention.layer", "Attention: forward; MLAAttention: forward"),
+    (
+        "attention",
+        "region",
+        _ALL,
+        "vllm.attention.layer",
+        "Attention: forward; MLAAttention: forward",
+    ),
     ("attention", "region", _ALL, _LAYERS + "attention.attention", "Attention: forward"),
     (
         "attention",
@@ -310,8 +358,7 @@ _ROWS = (
 MODEL_CLASSES = {"mlp": "MLP"}
 
 
-def _expand(rows):
-    # type: (tuple) -> list
+def _expand(rows: tuple) -> list:
     found = []
     for region, kind, era, module, names in rows:
         for group in names.split(";"):
@@ -324,8 +371,7 @@ def _expand(rows):
 TARGETS = _expand(_ROWS)
 
 
-def of_user(region, told):
-    # type: (str, object) -> Target
+def of_user(region: str, told: object) -> Target:
     """Raises ValueError when `told` is not "module:Class.method" or "module:function"."""
     module, colon, name = str(told).partition(":")
     parts = module.split(".") + name.split(".")

@@ -8,9 +8,9 @@ branch as constant and never sees the rest.
 import functools
 import inspect
 import sys
+from typing import Any
 
-from . import spans
-from .spans import MUTED, current, enter, enter_around, leave, leave_around
+from .spans import MUTED, close, close_around, current, now
 
 MARK = "decodelab_region"  # attribute of a wrapper: the region that it times
 
@@ -21,7 +21,7 @@ def _never():
 
 def compiling_asker():
     """torch's own "is this being traced", as the engine's torch spells it."""
-    torch = sys.modules.get("torch")
+    torch: Any = sys.modules.get("torch")
     if torch is None:
         return _never
     for path in ("compiler.is_compiling", "_utils.is_compiling", "_dynamo.is_compiling"):
@@ -64,15 +64,17 @@ def _region_plain(method, name):
     def timed(*args, **kwargs):
         if compiling():
             return method(*args, **kwargs)
-        outer = get()
-        step = outer.step
+        step = get()
         if step is None or name in step.opened:
             return method(*args, **kwargs)
-        span = enter(name, outer)
+        step.opened.add(name)
+        mark = None if step.device is None else step.device.enter(name)
+        step.stack.append(0)
+        begin = now()
         try:
             return method(*args, **kwargs)
         finally:
-            leave(name, span)
+            close(step, name, begin, mark)
 
     return timed
 
@@ -94,26 +96,28 @@ def _region_seen(method, name, recorder, look):
 
     @functools.wraps(method)
     def timed(*args, **kwargs):
-        outer = current.get()
-        step = outer.step
+        step = current.get()
         if step is None:
-            if outer is MUTED or name != "sync":
+            if name != "sync":
                 return method(*args, **kwargs)
-            begin = spans.now()
+            begin = now()
             try:
                 return method(*args, **kwargs)
             finally:
-                recorder.aside(name, spans.now() - begin)
+                recorder.aside(name, now() - begin)
         if name in step.opened:
             return method(*args, **kwargs)
-        span = enter(name, outer)
+        step.opened.add(name)
+        mark = None if step.device is None else step.device.enter(name)
+        step.stack.append(0)
+        begin = now()
         try:
             result = method(*args, **kwargs)
             if look is not None:
                 recorder.guarded(look, step, args, kwargs, result)
             return result
         finally:
-            leave(name, span)
+            close(step, name, begin, mark)
 
     return timed
 
@@ -121,18 +125,20 @@ def _region_seen(method, name, recorder, look):
 def _region_coroutine(method, name, recorder, look):
     @functools.wraps(method)
     async def timed(*args, **kwargs):
-        outer = current.get()
-        step = outer.step
+        step = current.get()
         if step is None or name in step.opened:
             return await method(*args, **kwargs)
-        span = enter(name, outer)
+        step.opened.add(name)
+        mark = None if step.device is None else step.device.enter(name)
+        step.stack.append(0)
+        begin = now()
         try:
             result = await method(*args, **kwargs)
             if look is not None:
                 recorder.guarded(look, step, args, kwargs, result)
             return result
         finally:
-            leave(name, span)
+            close(step, name, begin, mark)
 
     return timed
 
@@ -203,14 +209,15 @@ def around(method, name):
 
     @functools.wraps(method)
     def surrounded(*args, **kwargs):
-        outer = current.get()
-        if outer.step is None:
+        step = current.get()
+        if step is None or step is MUTED:
             return method(*args, **kwargs)
-        span = enter_around(outer)
+        step.stack.append(0)
+        begin = now()
         try:
             return method(*args, **kwargs)
         finally:
-            leave_around(name, span)
+            close_around(step, name, begin)
 
     return surrounded
 
@@ -235,8 +242,8 @@ def looked(method, recorder, look):
 
     @functools.wraps(method)
     def seen(*args, **kwargs):
-        step = current.get().step
-        if step is not None:
+        step = current.get()
+        if step is not None and step is not MUTED:
             recorder.guarded(look, step, args, kwargs, None)
         return method(*args, **kwargs)
 
@@ -254,8 +261,8 @@ def arrival(method):
             return method(*args, **kwargs)
         finally:
             current.set(outer)
-            if outer.step is not None:
-                outer.step.t0 = outer.begin = spans.now()
+            if outer is not None and outer is not MUTED:
+                outer.t0 = outer.begin = now()
 
     return waits
 
@@ -280,17 +287,17 @@ def step(method, role, recorder):
     @functools.wraps(method)
     def stepped(*args, **kwargs):
         outer = current.get()
-        if outer is MUTED or (outer.step is not None and outer.step.role == role):
+        if outer is not None and (outer is MUTED or outer.role == role):
             return method(*args, **kwargs)
-        span = recorder.guarded(recorder.begin, role, outer, args, kwargs)
-        if span is None:
+        mine = recorder.guarded(recorder.begin, role, outer, args, kwargs)
+        if mine is None:
             return method(*args, **kwargs)
         try:
             result = method(*args, **kwargs)
         except BaseException:
-            recorder.guarded(recorder.failed, span)
+            recorder.guarded(recorder.failed, mine)
             raise
-        recorder.guarded(recorder.called, span, result)
+        recorder.guarded(recorder.called, mine, result)
         return result
 
     return stepped
@@ -300,17 +307,17 @@ def _step_coroutine(method, role, recorder):
     @functools.wraps(method)
     async def stepped(*args, **kwargs):
         outer = current.get()
-        if outer is MUTED or (outer.step is not None and outer.step.role == role):
+        if outer is not None and (outer is MUTED or outer.role == role):
             return await method(*args, **kwargs)
-        span = recorder.guarded(recorder.begin, role, outer, args, kwargs)
-        if span is None:
+        mine = recorder.guarded(recorder.begin, role, outer, args, kwargs)
+        if mine is None:
             return await method(*args, **kwargs)
         try:
             result = await method(*args, **kwargs)
         except BaseException:
-            recorder.guarded(recorder.failed, span)
+            recorder.guarded(recorder.failed, mine)
             raise
-        recorder.guarded(recorder.called, span, result)
+        recorder.guarded(recorder.called, mine, result)
         return result
 
     return stepped
@@ -322,16 +329,15 @@ def rest(method, recorder):
     @functools.wraps(method)
     def second(*args, **kwargs):
         outer = current.get()
-        span = None if outer is MUTED else recorder.guarded(recorder.resume, outer)
-        if span is None:
+        mine = None if outer is MUTED else recorder.guarded(recorder.resume, outer)
+        if mine is None:
             return method(*args, **kwargs)
         try:
             result = method(*args, **kwargs)
         except BaseException:
-            recorder.guarded(recorder.failed, span)
+            recorder.guarded(recorder.failed, mine)
             raise
-        recorder.guarded(recorder.finished, span)
+        recorder.guarded(recorder.finished, mine)
         return result
 
     return second
-

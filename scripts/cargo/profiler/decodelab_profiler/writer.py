@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections import deque
+from typing import Any
 
 from . import spans, targets
 
@@ -22,13 +23,12 @@ MOST_BYTES = 1 << 16  # of one write
 
 
 class Writer:
-    def __init__(self, folder, mode):
-        # type: (str, str) -> None
+    def __init__(self, folder: str, mode: str) -> None:
         self._folder = folder
         self._mode = mode
-        self._facts = []  # type: list  # what a forked child tells once more
-        self._table = []  # type: list
-        self.after_fork = []  # type: list  # of others, called in the child
+        self._facts: list = []  # what a forked child tells once more
+        self._table: list = []
+        self.after_fork: list = []  # of others, called in the child
         self._reset()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(
@@ -39,13 +39,13 @@ class Writer:
         atexit.register(self.close)
 
     def _reset(self):
-        self._file = None
+        self._file: Any = None
         self._broken = False
         self._closed = False
         self._thread = None
         self._wake = threading.Event()
         self._lock = threading.RLock()  # one writes at a time
-        self._buffer = deque()  # type: deque
+        self._buffer: deque = deque()
         self._dropped = 0
         self._token = None
 
@@ -84,7 +84,9 @@ class Writer:
         with self._lock:
             if self._thread is not None or self._closed:
                 return
-            self._thread = threading.Thread(target=self._run, name="decodelab-profiler", daemon=True)
+            self._thread = threading.Thread(
+                target=self._run, name="decodelab-profiler", daemon=True
+            )
             self._thread.start()
         util = sys.modules.get("multiprocessing.util")
         if util is not None:  # a child of multiprocessing ends without atexit
@@ -197,8 +199,11 @@ class Writer:
             forget()
 
 
+_encode = json.JSONEncoder(separators=(",", ":"), default=str).encode
+
+
 def _line(fact):
-    return (json.dumps(fact, separators=(",", ":"), default=str) + "\n").encode("utf-8")
+    return (_encode(fact) + "\n").encode("utf-8")
 
 
 def _lines_of(told, more):
