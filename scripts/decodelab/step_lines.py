@@ -109,7 +109,7 @@ def read(lines: Iterable[str | bytes]) -> Process:
 
 def _object(line: str | bytes) -> Mapping[str, Any]:
     try:
-        told = json.loads(line)
+        told = json.loads(line, parse_constant=lambda _name: None)  # NaN is no value
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
         raise Unusable("no JSON") from error
     if not isinstance(told, dict):
