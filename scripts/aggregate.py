@@ -1,7 +1,7 @@
 """Published runs -> tables.
 
-In: the plan and results/<study>/runs. Out: requests.csv, runs.csv, telemetry.csv, gpus.csv and
-starts.csv.
+In: the plan and results/<study>/runs. Out: requests.csv, runs.csv, telemetry.csv, gpus.csv,
+starts.csv, regions.csv and profiles.json.
 
     python scripts/aggregate.py --plan PLAN --runs results/STUDY/runs --out results/STUDY/tables
 """
@@ -18,8 +18,18 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from decodelab import degradation, records, server_metrics, stats, telemetry_gpus, telemetry_rows
+from decodelab import (
+    degradation,
+    profiled_runs,
+    records,
+    server_metrics,
+    stats,
+    telemetry_gpus,
+    telemetry_rows,
+)
 from decodelab.columns import COLUMNS
+from decodelab.profiled_runs import ProfiledRuns
+from decodelab.store import write_json
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -32,21 +42,31 @@ def main(argv: list[str] | None = None) -> int:
     )
     args = parser.parse_args(argv)
     try:
-        tables = build(json.loads(args.plan.read_text(encoding="utf-8")), args.runs, args.root)
+        make(json.loads(args.plan.read_text(encoding="utf-8")), args.runs, args.root, args.out)
     except (
         OSError,
         ValueError,
     ) as error:  # unreadable records and captures are ValueErrors that name their file
         print(f"aggregate: {error}", file=sys.stderr)
         return 1
-    args.out.mkdir(parents=True, exist_ok=True)
-    for name, rows in tables.items():
-        write(args.out / f"{name}.csv", list(COLUMNS[name]), rows)
     return 0
 
 
-def build(plan: Mapping[str, Any], folder: Path, root: Path) -> dict[str, list[stats.Row]]:
-    """All rows of all tables."""
+def make(plan: Mapping[str, Any], folder: Path, root: Path, out: Path) -> None:
+    """Every table and every profile of the published runs in `folder`, written into `out`."""
+    profiled = ProfiledRuns(plan)
+    tables = build(plan, folder, root, profiled)
+    out.mkdir(parents=True, exist_ok=True)
+    for name, rows in tables.items():
+        write(out / f"{name}.csv", list(COLUMNS[name]), rows)
+    write_json(out / profiled_runs.FILE, profiled_runs.document(profiled.finish()))
+
+
+def build(
+    plan: Mapping[str, Any], folder: Path, root: Path, profiled: ProfiledRuns | None = None
+) -> dict[str, list[stats.Row]]:
+    """All rows of all tables; `profiled` collects the profiles."""
+    profiled = profiled or ProfiledRuns(plan)
     index = records.load_index(folder)
     source = plan.get("source")
     starts = [
@@ -60,10 +80,13 @@ def build(plan: Mapping[str, Any], folder: Path, root: Path) -> dict[str, list[s
         server = server_metrics.deltas(root / raw) if raw else None
         declared = telemetry_gpus.declared(plan, run.planned, facts.get(run.entry.get("start_id")))
         tables["requests"].extend(stats.request_rows(run))
-        tables["runs"].append(stats.run_row(run, plan.get("targets") or {}, server, declared))
+        row = stats.run_row(run, plan.get("targets") or {}, server, declared)
+        tables["runs"].append(row)
+        profiled.add(run, row, root / raw if raw else None, facts.get(run.entry.get("start_id")))
         tables["telemetry"].extend(telemetry_rows.sample_rows(run))
         tables["gpus"].extend(telemetry_rows.gpu_rows(run, declared))
     tables["starts"].extend(starts)
+    tables["regions"].extend(profiled.rows())
     return tables
 
 

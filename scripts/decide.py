@@ -64,9 +64,7 @@ def decide(
     runs, made = folder / "runs", folder / "tables"
     published.publish_runs(own, receipts, Path.cwd(), runs)
     published.publish_captures(own, receipts, Path.cwd(), runs)
-    made.mkdir(parents=True, exist_ok=True)
-    for name, rows in aggregate.build(own, runs, Path.cwd()).items():
-        aggregate.write(made / f"{name}.csv", list(aggregate.COLUMNS[name]), rows)
+    aggregate.make(own, runs, Path.cwd(), made)
     verdicts, summary, decided = judge.alone(experiment, plan, tables.load(made), pending=())
     write_json(folder / "verdicts.json", {"verdicts": verdicts, "summary": summary})
     return decided

@@ -328,6 +328,7 @@ def _entry(exchange: Exchange, clock: RunClock, forced_tokens: Optional[int]) ->
             meaning.usage, "completion_tokens_details", "reasoning_tokens"
         ),
         text=meaning.texts.facts(),
+        output_sha256=meaning.texts.digest(),
         connect_s=_span_s(exchange.begun_ns, exchange.connected_ns),
     )
     if meaning.kinds:

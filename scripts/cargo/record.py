@@ -158,6 +158,9 @@ REQUEST_FIELDS: Dict[str, Field] = {
         "null or counts from the texts: tags (of each: in content, reasoning, tool arguments; split), "
         "tool_calls, tool_calls_broken, after_finish, tokens_at_finish, after_stop",
     ),
+    "output_sha256": Field(
+        "", "sha256 over answer, reasoning and tool calls; null: no event had a choice"
+    ),
     "events": Field("", "null or lists t_s, kind, tokens, t_user_s, one entry an event"),
 }
 

@@ -1,7 +1,8 @@
 """What the texts of one streamed reply show, beside when they came.
 
 In:  the chunks of a chat completion stream, in order (`take`), after the run.
-Out: `facts`: the field `text` of the request's record: a few counts, never the texts themselves.
+Out: `facts`: the field `text` of the request's record: a few counts, never the texts themselves; and `digest`,
+by which two replies can be told to be the same.
 
 A parser that looks at one delta at a time may miss a tag that comes in parts or beside other text, as happens
 where an engine hands out several tokens at once. So three things are counted: tags that stand in the text as
@@ -12,6 +13,7 @@ behind the end that the stream itself named.
 from __future__ import annotations
 
 import bisect
+import hashlib
 import json
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
@@ -70,6 +72,18 @@ class Texts:
             "tokens_at_finish": self._tokens_at_finish,
             "after_stop": self._after_stop(),
         }
+
+    def digest(self) -> Optional[str]:
+        """sha256 over answer, reasoning and tool calls, however the events cut them; None where no event had
+        a choice."""
+        if not self._seen:
+            return None
+        calls = [
+            ["".join(call["name"]), "".join(call["arguments"])]
+            for _key, call in sorted(self._calls.items(), key=lambda item: str(item[0]))
+        ]
+        told = ["".join(self._pieces["content"]), "".join(self._pieces["reasoning"]), calls]
+        return hashlib.sha256(json.dumps(told).encode("ascii")).hexdigest()
 
     def _channels(self) -> Iterator[Tuple[str, List[str]]]:
         yield "content", self._pieces["content"]

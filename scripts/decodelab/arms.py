@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from decodelab import effective, flags, reasons, start_identity
+from decodelab import effective, flags, reasons, region_metric, start_identity
 from decodelab.tables import Row, Tables
 from decodelab.vocabulary import EVENT_METRICS, METRICS
 
@@ -137,6 +137,9 @@ def unusable(
     ignored = not_in_effect(arm, plan, tables)
     if ignored:
         return "invalid", ignored
+    unprofiled = region_metric.unusable(arm, tables)
+    if unprofiled:
+        return "invalid", unprofiled
     if not arm.launches:
         runs = ", ".join(row["run"] for row in arm.rows)
         return "invalid", [reasons.reason("no_value", metric=arm.metric, runs=runs)]
@@ -171,6 +174,7 @@ def mismatches(
     if sources[0] != sources[1]:
         out.append(reasons.reason("sources_differ", a=sources[0], b=sources[1]))
     out += _identities(base, cand, plan, tables)
+    out += region_metric.mismatch(base, cand, plan)
     return out + event_mismatches(base, cand, plan)
 
 

@@ -252,6 +252,25 @@ def _run_columns() -> dict[str, Column]:
     return out | columns_telemetry.FIGURES | columns_telemetry.IN_USE | columns_telemetry.DOUBT
 
 
+# Of the step profiler, a row a run, phase, rank and region; see `step_table`.
+_REGIONS = {
+    **{k: _IDENTITY[k] for k in ("run", "variant", "workload", "start_id")},
+    "concurrency": Column("requests", "as in runs.csv"),
+    "phase": Column("", "prefill, decode or mixed"),
+    "rank": Column("", "of the worker, from 0; empty: the mean over all ranks"),
+    "region": Column("", "part of a step; its time is exclusive; unattributed: the rest"),
+    "calls_per_step": Column("calls", "median over steps"),
+    "ms_p50": Column("ms", "P50 over steps"),
+    "ms_p90": Column("ms", "P90 over steps"),
+    "ms_mean": Column("ms", "mean over steps; of unattributed it may be negative"),
+    "share": Column("share", "of the mean step; empty: an invalid profile, or one in mode sync"),
+    "ceiling": Column("", "1 / (1 - share): how many times as fast a step, were the region free"),
+    "wait_ms": Column("ms", "of a collective: mean wait for the slowest rank"),
+    "transfer_ms": Column("ms", "of a collective: the rest"),
+    "steps": Column("steps", "that the figures are from"),
+    "valid": Column("", "1: the run's profile is valid; 0: profiles.json says why not"),
+}
+
 COLUMNS: dict[str, dict[str, Column]] = {
     "requests": _request_columns(),
     "runs": _run_columns(),
@@ -294,4 +313,5 @@ COLUMNS: dict[str, dict[str, Column]] = {
         "source": _IDENTITY["source"],
         "log": Column("", "published log file"),
     },
+    "regions": _REGIONS,
 }  # fmt: skip

@@ -153,7 +153,7 @@ def figure_of(row: Row, metric: str) -> float | None:
 def _profile(condition: Condition, known: Known) -> Outcome:
     given = known.profiles.get(condition["profile"]) or {}
     if not given.get("shares"):
-        return Outcome(None, why="no_profile")
+        return Outcome(None, why=given.get("why") or "no_profile")
     least, most = profile.share_of(given["shares"], condition["op"])
     ends = {_meets(least, condition["is"]), _meets(most, condition["is"])}
     figure = {

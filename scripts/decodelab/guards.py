@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from decodelab import arms, effects, measured_floor, reasons, shares
+from decodelab import arms, effects, measured_floor, reasons, region_metric, shares
 from decodelab.tables import Tables
 from decodelab.vocabulary import METRICS
 
@@ -54,6 +54,7 @@ def judge(
     if lacking:
         return _open(out, "guard_no_value", metric=metric, variants=", ".join(lacking))
     unlike = arms.event_mismatches(left, right, plan) if same_workload else []
+    unlike += region_metric.mismatch(left, right, plan)
     if unlike:
         return {**out, "reasons": unlike}
     try:

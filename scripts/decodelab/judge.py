@@ -21,6 +21,7 @@ from decodelab import (
     question_kinds,
     ranking,
     reasons,
+    region_metric,
     score_table,
     stream_use,
     ttft_buckets,
@@ -57,7 +58,7 @@ def judge(
         tables.starts,
         tables.runs,
         anomalies.looked(plan, tables),
-        plan.get("profiles") or {},
+        region_metric.own_profiles(plan, tables),
         plan.get("grids") or {},
         {k: v["questions"] for k, v in experiments.items()},
     )
@@ -151,7 +152,8 @@ def answer(
         if len(points) > 1:
             label = _label(point, points, load or {"concurrency": point.get("concurrency")})
             verdict["id"] = f"{question['id']}.{label}"
-        kinds[question["kind"]](verdict, question, point, plan, tables)
+        seen = region_metric.tables_for(question, tables)
+        kinds[question["kind"]](verdict, question, point, plan, seen)
         out.append(verdict)
     if not points:
         verdict = {**_base(experiment, question, {}), **BLANK}
@@ -251,6 +253,7 @@ def _base(experiment: str, question: Mapping[str, Any], point: Mapping[str, Any]
         "experiment": experiment,
         "kind": question["kind"],
         "metric": question["metric"],
+        "region": question.get("region"),
         "workload": question.get("workload"),
         "variant": point.get("variant") or question.get("variant"),
         "point": None if concurrency is None else {"concurrency": concurrency},

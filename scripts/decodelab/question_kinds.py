@@ -23,6 +23,7 @@ from decodelab import (
     guards,
     measured_floor,
     reasons,
+    region_metric,
     shares,
 )
 from decodelab.tables import Tables
@@ -118,6 +119,7 @@ def compare(
         return
     if question["kind"] == "compare_variants":
         verdict["reasons"] += arms.unchecked(base, cand)
+    verdict["reasons"] += region_metric.said((base, cand), plan, tables)
     _decide(verdict, question, base, cand, plan, tables)
     _left_out(verdict, plan, tables, base, cand)
     _guard(verdict, question, base, cand, plan, tables)
@@ -295,6 +297,7 @@ def _single(
     _enter(verdict, arm)
     if _blocked(verdict, plan, tables, arm):
         return None
+    verdict["reasons"] += region_metric.said((arm,), plan, tables)
     scatter = measured_floor.of_one(plan, tables, arm)
     try:
         found = shares.alone(arm, scatter)
@@ -382,6 +385,7 @@ def scaling(
         return
     if _blocked(verdict, plan, tables, *curve.values()):
         return
+    verdict["reasons"] += region_metric.said((curve[first],), plan, tables)
     verdict["baseline_value"] = curve[first].value
     steps = [
         _step(level, question, curve[first], curve[level], plan, tables)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from decodelab import degradation
+from decodelab import degradation, step_words
 
 TEXTS: dict[str, tuple[str, str]] = {
     # what decides nothing
@@ -221,6 +221,8 @@ TEXTS: dict[str, tuple[str, str]] = {
     "marked_invalid": ("主机端标记为无效", "marked invalid by the host"),
     # a start that served, degraded
     **degradation.REASONS,
+    # a profile, and what profiling does to the others
+    **step_words.TEXTS,
 }
 
 

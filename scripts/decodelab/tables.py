@@ -1,6 +1,6 @@
 """The written tables of a study, read back as typed rows for the judge.
 
-In: the folder with requests.csv, runs.csv and starts.csv. Out: `Tables`; an empty cell is None,
+In: the folder with requests.csv, runs.csv, starts.csv and profiles.json. Out: `Tables`; an empty cell is None,
 whole-number columns are int."""
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from decodelab import profiled_runs
 from decodelab.columns import COLUMNS
+from decodelab.step_table import Profile
 
 TEXT = frozenset({
     "run", "variant", "workload", "scenario", "launch", "start_id", "source", "validity", "reasons",
@@ -22,7 +24,7 @@ TEXT = frozenset({
     "cross_problem", "cross_validity", "cross_reasons", "prompt_problem",
     "scope", "name", "in_use", "in_use_by", "gpus_in_use_by", "smi_validity", "smi_reasons",
     "smi_validity_in_use", "smi_reasons_in_use", "smi_rejected_why",
-    "burst_kind", "smi_tool", "smi_form", "smi_loop", "smi_problem", "told",
+    "burst_kind", "smi_tool", "smi_form", "smi_loop", "smi_problem", "told", "phase", "region",
 })  # fmt: skip
 Row = dict[str, Any]
 
@@ -33,6 +35,7 @@ class Tables:
     requests: dict[str, list[Row]]  # by run name
     starts: list[Row]
     absent: dict[str, Row] = field(default_factory=dict)  # planned runs without a row, by name: why
+    profiles: dict[str, Profile] = field(default_factory=dict)  # of the step profiler, by run name
 
     def only(self, runs: Collection[str], launches: Collection[str]) -> Tables:
         """The rows of these runs, and of the starts of these launches (of a replay, which has no
@@ -43,6 +46,7 @@ class Tables:
             {name: rows for name, rows in self.requests.items() if name in runs},
             [s for s in self.starts if s.get("launch") in launches or not s.get("launch")],
             {name: row for name, row in self.absent.items() if name in runs},
+            {name: found for name, found in self.profiles.items() if name in runs},
         )
 
 
@@ -52,7 +56,9 @@ def load(folder: Path) -> Tables:
     requests: dict[str, list[Row]] = {}
     for row in read(folder / "requests.csv", "requests"):
         requests.setdefault(row["run"], []).append(row)
-    return Tables(runs, requests, read(folder / "starts.csv", "starts"), _absent(folder))
+    starts = read(folder / "starts.csv", "starts")
+    profiles = profiled_runs.load(folder / profiled_runs.FILE)
+    return Tables(runs, requests, starts, _absent(folder), profiles)
 
 
 def _absent(folder: Path) -> dict[str, Row]:

@@ -2,7 +2,7 @@
 Turns named run files into tables.
 
 Reads:  results/<study>/runs/
-Writes: results/<study>/tables/{requests,runs,telemetry,gpus,starts}.csv
+Writes: results/<study>/tables/{requests,runs,telemetry,gpus,starts,regions}.csv and profiles.json
 """
 
 
@@ -13,6 +13,7 @@ rule aggregate:
         captures=f"{STUDY.results}/runs/ixsmi_capture.json",
     output:
         expand(f"{STUDY.results}/tables/{{table}}.csv", table=TABLES),
+        f"{STUDY.results}/tables/profiles.json",
     params:
         runs=f"{STUDY.results}/runs",
         tables=f"{STUDY.results}/tables",
