@@ -48,7 +48,8 @@ class Metric(NamedTuple):
 
     unit: str
     direction: str | None  # which way is better; None where a question has to say it
-    level: str  # "request" (one value a request; judged by its median), "run", "telemetry"
+    # "request" (one value a request; judged by its median), "run", "telemetry", "profile"
+    level: str
 
 
 _REQUEST = {
@@ -105,10 +106,14 @@ def _metrics() -> dict[str, Metric]:
     table["mem_headroom_mib_window"] = Metric("MiB", "higher", "telemetry")
     table["tokens_per_joule"] = Metric("tok/J", "higher", "telemetry")
     table["joules_per_token"] = Metric("J/tok", "lower", "telemetry")
+    table["region_share"] = Metric("share", None, "profile")
+    table["region_ms"] = Metric("ms", "lower", "profile")
     return table
 
 
 METRICS = _metrics()
+# Of a region of the decode step, as a question's `region` names it: of profiled runs only.
+REGION_METRICS = tuple(name for name, metric in METRICS.items() if metric.level == "profile")
 # They rest on when the events of a stream came, so on how many tokens each held.
 EVENT_METRICS = tuple(
     name for name in METRICS if name.startswith(("decode_tps", "decode_rate", "tpot_s", "itl_s"))
