@@ -48,6 +48,7 @@ def check_order(order: Any) -> None:
     for run in runs:
         if not isinstance(run, dict) or not DIGEST.match(str(run.get("digest"))):
             raise StoreError("launch %s: a run's digest must be 16 hex digits" % order["launch"])
+    _check_profile(order)
     _check_devices(order)
     _check_surroundings(order)
     _check_client(order)
@@ -56,6 +57,21 @@ def check_order(order: Any) -> None:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _check_profile(order: Dict[str, Any]) -> None:
+    told = order["server"].get("profile")
+    whole = told is None or (
+        isinstance(told, dict)
+        and told.get("mode") in ("event", "sync")
+        and isinstance(told.get("regions"), dict)
+        and isinstance(told.get("skip"), list)
+        and type(told.get("timeline_steps")) is int
+        and not order["server"].get("attach")
+    )
+    if not whole:
+        text = "launch %s: profile needs mode, regions, skip and timeline_steps, and a server that is started, found %r"
+        raise StoreError(text % (order["launch"], told))
 
 
 def _check_devices(order: Dict[str, Any]) -> None:

@@ -285,6 +285,8 @@ class Store:
 
     def seal_half_starts(self, launch: str) -> None:
         """A start whose agent died has a log and no DONE.json: seal it as what it was."""
+        from cargo import profiling  # only here: `status`, which is polled, needs nothing of it
+
         folder = self.launch_dir(launch)
         for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
             path = os.path.join(folder, name)
@@ -294,6 +296,7 @@ class Store:
             if record is None:
                 shutil.rmtree(path, ignore_errors=True)  # not even begun
                 continue
+            profiling.settle(path)
             self.mask_of(launch).folder(path)
             came_up = record["t_ready"] is not None
             record.update(status="stopped" if came_up else "failed", note="agent_died")

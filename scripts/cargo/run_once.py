@@ -2,7 +2,8 @@
 
 In: a run of an order, the server (ServerStart), folders, an event log. Out: done/<launch>/runs/
 <run16>/<attempt>/ with run.json, capture.jsonl, metrics_*.txt, client.log and DONE.json last,
-renamed into place. A run without one good request, or in which the server died, is kept: invalid.
+renamed into place; of a profiled server also profile.json and profile-<pid>.jsonl. A run without
+one good request, or in which the server died, is kept: invalid.
 Where a good one is to be checked, cross_check.json is the same run once more, through httpx; what
 happens there is told in that file and never spoils the run.
 """
@@ -82,9 +83,13 @@ class RunOnce:
         try:
             self._save_metrics("metrics_before.txt")
             self._start_sampler()
+            if self.server.profiling is not None:
+                self.server.profiling.begin()
             self._run_client()
+            end_ns = time.monotonic_ns()
             self._end_sampler()
             self._save_metrics("metrics_after.txt")
+            self._save_profile(end_ns)
             self._check_server()
             self._judge()
             self._cross_check()
@@ -305,6 +310,17 @@ class RunOnce:
             return
         if status == 200:
             whole.write(self._at(name), body, durable=False)
+
+    def _save_profile(self, end_ns: int) -> None:
+        """What the step profiler timed in this run. It is what the run was made for: without the room
+        for it, the run is made again.
+        """
+        profiling = self.server.profiling
+        if profiling is None:
+            return
+        complete = profiling.collect(self.folder, end_ns, self.watch.pause)
+        if not complete and room.is_full(self.folder):  # the server could not write either
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._at("profile.json"))
 
     def _check_server(self) -> None:
         if self.server_died or not self.server.alive():

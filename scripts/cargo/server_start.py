@@ -13,7 +13,7 @@ import datetime
 import os
 import shutil
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Set
 
 from cargo import (
     long_log,
@@ -30,6 +30,7 @@ from cargo.device_verdict import beside_foreign_memory
 from cargo.event_log import EventLog
 from cargo.keeper_link import SHORT_GRACE_S, KeeperLink, StopReport
 from cargo.log_tail import LogReader
+from cargo.profiling import Profiling, settle
 from cargo.queue_store import Store
 from cargo.server_env import LaunchEnv
 from cargo.watch import Watch
@@ -64,6 +65,10 @@ def word_after(argv: List[str], flag: str) -> Optional[str]:
     return found
 
 
+def _living(link: KeeperLink) -> Set[int]:
+    return {proc.pid for proc in procs.living(link.pids())}
+
+
 class ServerStart:
     attached = False
 
@@ -88,6 +93,7 @@ class ServerStart:
         self.base_url = ""
         self.ready = False
         self.stages = self._stage_watch()
+        self.profiling: Optional[Profiling] = None  # the step profiler, where the order wants it
         self.record = self._first_record(identity)
         self.record["client_floor"] = client_floor
 
@@ -169,12 +175,20 @@ class ServerStart:
         self.spawned_at = time.monotonic()
         if self.mask:
             os.close(os.open(self.log_path, os.O_WRONLY | os.O_CREAT, 0o600))
-        self.link.start(argv, self.env.server(self.start_id))
+        self.link.start(argv, self._environment(self.link))
         if self.link.exec_error is not None:
             raise StartFailed(reasons.cause("launch_script", self.link.exec_error))
         if self.link.main is not None:
             self.record["pid"] = self.link.main.pid
         self._save()
+
+    def _environment(self, link: KeeperLink) -> Dict[str, str]:
+        env, profile = self.env.server(self.start_id), self.order["server"].get("profile")
+        if profile is None:
+            return env
+        self.profiling = Profiling(profile, self.folder, lambda: _living(link))
+        self.profiling.prepare(private=bool(self.mask))
+        return self.profiling.env(env)
 
     def _foreign(self, owner: Dict[str, Any]) -> Dict[str, Any]:
         if owner["pid"] is None:
@@ -374,6 +388,7 @@ class ServerStart:
             "server": server["digest"],
             "start": server["start"],
         }
+        settle(self.folder)
         self.mask.folder(self.folder)
         if os.path.exists(self.log_path):
             os.chmod(self.log_path, 0o644)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from decodelab import digest, naming, races, targets
+from decodelab import digest, naming, races, targets, twins
 from decodelab.variants import Variant
 from decodelab.workloads import Point
 
@@ -54,7 +54,8 @@ def wishes(
     points: dict[str, list[Point]],
     grids: dict[str, list[str]],
 ) -> Iterator[Wish]:
-    """Config order; the arms of every second start are turned round (A B, B A, A B ...).
+    """Config order; the arms of every second start are turned round (A B, B A, A B ...). A profiled arm
+    has its unprofiled twin beside it.
 
     The A/A arm is one arm more in that order, so that its starts lie between the others: with A
     twice, A B A', A' B A, A B A' ... Its start numbers follow those of the repeats.
@@ -62,9 +63,11 @@ def wishes(
     quick = config["control"].get("quick")
     for name, experiment in config["experiments"].items():
         repeats = 1 if quick else experiment["repeats"]
-        order = [(variant, loads, 0) for variant, loads in arms(experiment, grids)]
+        asked = arms(experiment, grids)
+        order = [(variant, loads, 0) for variant, loads in twins.beside(asked, variants)]
         if experiment.get("aa") and not quick:
-            order += [(v, loads, repeats) for v, loads, _ in order if v == experiment["aa"]]
+            again = [(variant, loads) for variant, loads in asked if variant == experiment["aa"]]
+            order += [(v, loads, repeats) for v, loads in twins.beside(again, variants)]
         for start in range(1, repeats + 1):
             for variant, loads, after in order if start % 2 else order[::-1]:
                 chosen: list[Point | None] = [point for load in loads for point in points[load]]

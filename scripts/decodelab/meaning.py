@@ -17,6 +17,7 @@ from typing import Any
 from decodelab import (
     meaning_experiments,
     meaning_hosts,
+    meaning_profiles,
     meaning_servers,
     meaning_workloads,
     mistakes,
@@ -26,7 +27,7 @@ from decodelab import (
 )
 from decodelab.mistakes import Mistake
 from decodelab.shape import Place
-from decodelab.vocabulary import METRIC_ALIASES, METRICS, SCORES
+from decodelab.vocabulary import METRIC_ALIASES, METRICS, REGION_METRICS, SCORES
 
 
 @dataclass
@@ -85,6 +86,7 @@ def check(
     meaning_hosts.check(todo)
     meaning_servers.check(todo)
     meaning_workloads.check(todo)
+    meaning_profiles.check(todo)
     meaning_experiments.check(todo)
     return todo.found
 
@@ -94,6 +96,12 @@ def _targets(todo: Check) -> None:
         if name in ("weighted", "score", "weighted_score"):
             hint = "which TPS the contest's 8000 means is not public, so the reading is named"
             todo.add(("targets", name), f'"{name}"', mistakes.listed(SCORES), hint)
+        elif name in REGION_METRICS:
+            found, hint = (
+                f"{name}, which is of one region",
+                "write it in a question, with its `region`",
+            )
+            todo.add(("targets", name), found, "a metric of a whole run", hint)
         elif todo.metric(("targets", name), name):
             unit = questions.unit(name)
             todo.text(("targets", name), given, partial(targets.target, unit=unit))

@@ -13,7 +13,6 @@ from decodelab import (
     meaning_questions,
     meaning_servers,
     mistakes,
-    profile,
     questions,
     targets,
     variants,
@@ -21,7 +20,7 @@ from decodelab import (
 )
 from decodelab.columns import COLUMNS
 from decodelab.tables import TEXT
-from decodelab.vocabulary import ANOMALIES, METRICS
+from decodelab.vocabulary import ANOMALIES, METRICS, REGION_METRICS
 
 if TYPE_CHECKING:
     from decodelab.meaning import Check
@@ -135,7 +134,6 @@ def _when(todo: Check, name: str, entry: dict[str, Any]) -> None:
 
 
 def _evidence(todo: Check) -> None:
-    _profiles(todo)
     for name, suspect in todo.config["suspects"].items():
         for n, rule in enumerate(suspect.get("evidence") or []):
             if rule and rule.get("when"):
@@ -215,22 +213,8 @@ def _narrowed(todo: Check, path: mistakes.Path, given: dict[str, Any], kind: str
 def evidence_metrics() -> list[str]:
     """Metrics, and every column of runs.csv that is a number."""
     columns = [name for name in COLUMNS["runs"] if name not in TEXT]
-    return list(dict.fromkeys([*METRICS, *columns]))
-
-
-def _profiles(todo: Check) -> None:
-    for name, entry in todo.config["profiles"].items():
-        path = ("profiles", name)
-        if entry.get("variant") is not None:
-            known = meaning_servers.variant_names(todo)
-            todo.known((*path, "variant"), entry["variant"], known, "unknown variant")
-        file = todo.root / str(entry.get("file") or "-")
-        if not file.is_file():
-            continue  # it may be measured yet; what rests on it is not known
-        try:
-            profile.read(file)
-        except (OSError, ValueError) as error:
-            todo.add((*path, "file"), f"{entry['file']}: {error}", profile.FORM)
+    metrics = [name for name in METRICS if name not in REGION_METRICS]  # `profile` asks for those
+    return list(dict.fromkeys([*metrics, *columns]))
 
 
 def question_ids(todo: Check) -> list[str]:

@@ -40,7 +40,9 @@ def _guard(
     if entry.get("metric") is None or not todo.metric(at, entry["metric"]):
         return
     name = questions.metric(entry["metric"])
-    if METRICS[name].direction is None:
+    if METRICS[name].level == "profile":
+        todo.add(at, f"{name}, which is of one region", "a metric of a whole run")
+    elif METRICS[name].direction is None:
         todo.add(at, f"{name}, which has no better side", "a metric that can get worse")
     elif name == questions.metric(str(question.get("metric"))):
         todo.add(at, f"{name}, which the question itself compares", "another metric")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from decodelab import (
     flags,
     launches,
+    meaning_profiles,
     meaning_servers,
     mistakes,
     questions,
@@ -33,7 +34,7 @@ NEEDS = {
     "scaling": ("variant", "workload", "smallest_effect"),
     "level": ("variant", "workload", "expected"),
 }
-_ANY_KIND = ("id", "kind", "metric", "concurrency", "ask")
+_ANY_KIND = ("id", "kind", "metric", "region", "concurrency", "ask")
 _MAY = {
     "compare_variants": ("direction", "explains_gap_to", "guard"),
     "compare_workloads": ("direction", "explains_gap_to", "guard"),
@@ -71,6 +72,7 @@ def _question(todo: Check, path: Path, question: dict[str, Any], runs: dict[str,
     if kind not in NEEDS:
         return
     _keys(todo, path, question, str(kind))
+    meaning_profiles.question(todo, path, question, str(kind))
     if known:
         _metric(todo, path, question, str(kind), METRICS[METRIC_ALIASES.get(str(name), str(name))])
     _arms(todo, path, question, str(kind), runs)

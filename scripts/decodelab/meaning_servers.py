@@ -122,6 +122,7 @@ def _variant(todo: Check, name: str) -> None:
             "build",
             "engine",
             "host",
+            "profile",
         ):
             if entry.get(key):
                 _attached(todo, (*path, key))

@@ -25,6 +25,7 @@ from decodelab.workloads import OPTIONS
 
 Launch = Mapping[str, Any]
 SCHEMA = "decodelab.order/1"
+FLUSH_S = 10.0  # the longest that the agent waits, a run, for what the step profiler still holds
 HOST_LOCK = "/tmp/decodelab.lock"
 
 
@@ -85,6 +86,7 @@ def order(study: Study, digest: str, host: Host, store: Store, call: Call) -> di
     limits["life_s"] = (
         limits["start_s"] + limits["stop_grace_s"] + sum(_time_s(r) for r in made) + 300
     ) + (start_orders.CHECK_PHASES * check["deadline_s"] if check else 0)
+    limits["life_s"] += len(made) * FLUSH_S if plan["servers"][launch["server"]]["profile"] else 0
     return {
         "schema": SCHEMA,
         "launch": digest,
@@ -204,6 +206,7 @@ def _server(study: Study, launch: Launch, host: Host, store: Store) -> dict[str,
         "port": None if block.get("port") in (None, "auto") else int(block["port"]),
         "source": launch["source"],
         "attach": server["attach"],
+        "profile": server["profile"],
         "engine_key": server["engine_key"],
         "expected_fingerprint": store.engine_fingerprint(server["engine_key"]),
         "fingerprint": {

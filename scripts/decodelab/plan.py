@@ -61,7 +61,7 @@ def expand(config: dict[str, Any], root: Path | None = None) -> dict[str, Any]:
         "starts": _starts(wanted, queue),
         "experiments": questions.experiments(config, grids, servers, runs),
         "suspects": questions.suspects(config),
-        "profiles": questions.profiles(config, root or ROOT),
+        "profiles": questions.profiles(config, root or ROOT, runs),
         "next_steps": questions.steps(config["next_steps"]),
         "actions": questions.steps(config["actions"]),
     }
@@ -97,6 +97,7 @@ def _server(config: dict[str, Any], variant: Variant) -> dict[str, Any]:
         "build": variant.build,
         "host": variant.host,
         "attach": variant.attach,
+        "profile": variant.profile,
         "engine_key": variant.engine_key,
         "fingerprint": variant.fingerprint,
         "secrets": config["server"]["secrets"],
@@ -124,6 +125,8 @@ def _variant(variant: Variant, wanted: list[launches.Wish]) -> dict[str, Any]:
         "removed": variant.removed,
         "env": variant.env,
         "attach": variant.attach,
+        "profile": variant.profile,
+        "twin": variant.twin,
         "argv": variant.argv,
         "limits": variant.limits,
     }

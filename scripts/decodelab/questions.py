@@ -109,6 +109,7 @@ def _question(
         "kind": question["kind"],
         "metric": name,
         "unit": METRICS[name].unit,
+        "region": question.get("region"),
         "variant": question.get("variant"),
         "workload": question.get("workload"),
         "baseline": question.get("baseline"),
@@ -234,14 +235,30 @@ def condition(given: Any) -> dict[str, Any] | None:
     return out
 
 
-def profiles(config: Config, root: Path) -> dict[str, dict[str, Any]]:
-    """Declared profiles with their shares; None where the file is not there yet."""
+def profiles(config: Config, root: Path, runs: Runs) -> dict[str, dict[str, Any]]:
+    """Declared profiles: the shares of a file, None where it is not there yet; of the study's own
+    profiled runs their names, a start each, since their shares are measured.
+    """
     out = {}
     for name, entry in config["profiles"].items():
-        path = root / entry["file"]
-        shares = profile.read(path) if path.is_file() else None
-        out[name] = {"file": entry["file"], "variant": entry.get("variant"), "shares": shares}
+        file = entry.get("file")
+        path = root / str(file)
+        out[name] = {
+            "file": file,
+            "variant": entry.get("variant"),
+            "workload": entry.get("workload"),
+            "concurrency": entry.get("concurrency"),
+            "phase": entry["phase"],
+            "shares": profile.read(path) if file and path.is_file() else None,
+            "runs": [] if file else [n for n, run in runs.items() if _is_of(run, entry)],
+        }
     return out
+
+
+def _is_of(run: dict[str, Any], entry: dict[str, Any]) -> bool:
+    """Whether a run is of the variant, workload and concurrency that a profile is declared to be of."""
+    names = ("variant", "workload", "concurrency")
+    return all(entry.get(name) in (None, run[name]) for name in names)
 
 
 def suspects(config: Config) -> list[dict[str, Any]]:

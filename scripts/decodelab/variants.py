@@ -1,6 +1,7 @@
 """Variants: what each server of a study is, after extends, remove and vary.
 
-In: a filled config. Out: {name: Variant} in config order, a grid replaced by its cells.
+In: a filled config. Out: {name: Variant} in config order, a grid replaced by its cells; behind them the
+unprofiled twins that the config does not name itself.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
-from decodelab import digest, flags, naming
+from decodelab import digest, flags, naming, twins
 from decodelab.vocabulary import SIMULATOR_FOLDER
 
 Config = dict[str, Any]
@@ -36,6 +37,10 @@ class Variant:
     env: dict[str, str]
     fingerprint: dict[str, list[str]] = field(default_factory=dict)
     limits: dict[str, Any] = field(default_factory=dict)  # of its start; no part of the digest
+    profile: dict[str, Any] | None = (
+        None  # what the step profiler does in it; None: it is not there
+    )
+    twin: str | None = None  # of a profiled one: the same without the profiler
 
     @property
     def argv(self) -> list[str]:
@@ -62,6 +67,8 @@ class Variant:
                 "host": self.host,
                 "devices": self.devices,
                 "attach": self.attach,
+                # only where there is one, so that all others have the digest they always had
+                **({"profile": self.profile} if self.profile else {}),
             }
         )
 
@@ -92,7 +99,7 @@ def resolve(config: Config) -> dict[str, Variant]:
                 out[made.name] = made
         else:
             out[name] = _build(config, name, layers, None)
-    return out
+    return twins.named(out)
 
 
 def grids(config: Config) -> dict[str, list[str]]:
@@ -100,7 +107,7 @@ def grids(config: Config) -> dict[str, list[str]]:
     out: dict[str, list[str]] = {}
     for variant in resolve(config).values():
         out.setdefault(variant.grid or variant.name, []).append(variant.name)
-    return out
+    return {name: out[name] for name in config["variants"]}  # a made-up twin is nobody's to name
 
 
 def cells(vary: dict[str, list[Any]]) -> list[dict[str, Any]]:
@@ -114,6 +121,12 @@ def _limits(layers: list[dict[str, Any]]) -> dict[str, Any]:
     stages = {name: s for given in said for name, s in (given.get("stages") or {}).items()}
     merged = {name: value for given in said for name, value in given.items()}
     return {**merged, **({"stages": stages} if stages else {})}
+
+
+def _profile(layers: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The last word as a whole, in one spelling; `profile: null` is a word too."""
+    said = next((layer["profile"] for layer in reversed(layers) if "profile" in layer), None)
+    return None if said is None else {**said, "skip": sorted(set(said["skip"]))}
 
 
 def _cell_layer(cell: dict[str, Any]) -> dict[str, Any]:
@@ -157,6 +170,7 @@ def _build(
         env=env,
         fingerprint=server.get("fingerprint") or default_fingerprint(command, engine),
         limits=_limits(layers),
+        profile=_profile(layers),
     )
 
 

@@ -12,7 +12,9 @@ import json
 import math
 import random
 from collections import deque
-from typing import Any
+from typing import Any, Optional
+
+from sim.parts import Terms
 
 PARAMS: dict[str, Any] = {
     # host: once per scheduling, so that num_scheduler_steps = k divides it by k
@@ -65,6 +67,8 @@ class Engine:
         self.running: list = []
         self.admitted: list = []  # all that ever were
         self.cache: set = set()  # prefixes
+        self.terms: Optional[Terms] = None  # of the last step's cost
+        self.prompts: list = []  # the sequences whose prompt it carried
         self.random = random.Random(f"decodelab {seed}")
         drift = self.random.gauss(0, params["start_jitter"])
         self.start_factor = 1 + max(-0.025, min(0.025, drift))
@@ -87,6 +91,7 @@ class Engine:
             return 0.0, 0.0, []
         k = 1 if prefill else max(1, self.c.num_scheduler_steps)
         seconds, busy = self._cost(len(decode), k, prefill)
+        self.prompts = prefill
         # Past its end a burst costs time and gives nothing.
         tokens = [(s, min(k, s.output_tokens - s.generated)) for s in decode + prefill]
         for seq, n in tokens:
@@ -125,6 +130,16 @@ class Engine:
         prompts = p["prefill_token_ms"] * sum(s.prompt_tokens - s.cached for s in prefill)
         prompts += p["prefill_fixed_ms"] if prefill else 0.0
         total = host + decoding + prompts
+        collectives = k * p["tp_sync_ms"] * math.log2(tp) if n else 0.0
+        fixed, sequences = p["host_step_ms"], p["host_seq_ms"] * n
+        self.terms = Terms(
+            host=fixed,
+            sequences=sequences,
+            scheduling=host - fixed - sequences,
+            collectives=collectives,
+            device=decoding + prompts - collectives,
+            worker_steps=k,
+        )
         jitter = max(0.5, 1 + self.random.gauss(0, p["step_jitter"]))
         busy = (decoding * p["decode_busy"] + prompts * p["prefill_busy"]) / total
         return total * jitter * self.start_factor / 1000, busy

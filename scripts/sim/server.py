@@ -21,11 +21,11 @@ if __package__ in (None, ""):
 
 from sim import ixsmi, startup
 from sim.chat import Chat, dump, tokenized
+from sim.core import EngineCore
 from sim.engine import PARAMS, Engine
 
 START_LINE_S = 0.018  # the start pauses after each of its log lines, about ten
 STATE_S = 0.1  # how often the load is written for ixsmi; it is logged once in 50 times
-MAX_LAG_S = 0.25  # what is lost beyond it is not caught up
 GPU_REST_MIB = 653  # so much less than its share a card holds: BI-V100's 30477 MiB at 0.95
 
 
@@ -47,26 +47,16 @@ class Server:
     """Drives the engine in real time, answers requests and tells the load."""
 
     def __init__(self, c: Any) -> None:
-        self.c, self.busy, self.work = c, 0.0, asyncio.Event()
+        self.c, self.work = c, asyncio.Event()
         self.engine = Engine(c, os.environ.get("SIM_SEED") or f"{os.getpid()} {time.time_ns()}")
+        self.core = EngineCore(c, self.engine)
 
     async def drive(self) -> None:
-        """A step ends at an absolute time counted from the last one's: lateness does not add up."""
-        engine, clock = self.engine, 0.0
         while True:
-            for chat in [s for s in (*engine.running, *engine.waiting) if s.gone()]:
-                engine.abort(chat)
-                chat.tokens.put_nowait(0)
-            seconds, self.busy, tokens = engine.step(time.monotonic())
-            if not tokens:
+            if not await self.core.step():
                 self.work.clear()
                 await self.work.wait()
-                clock = time.monotonic()
-                continue
-            clock = max(clock, time.monotonic() - MAX_LAG_S) + seconds
-            await asyncio.sleep(max(0.0, clock - time.monotonic()))
-            for chat, n in tokens:
-                chat.tokens.put_nowait(n)
+                self.core.scheduler.rest()
 
     async def tell(self) -> None:
         """The load for ixsmi, and V0's throughput line."""
@@ -74,7 +64,9 @@ class Server:
         while True:
             t, made = time.monotonic(), sum(s.generated for s in e.admitted)
             for _ in range(50):
-                ixsmi.write_state(None, self.busy, round(used), self.c.tensor_parallel_size)
+                ixsmi.write_state(
+                    None, self.core.scheduler.busy, round(used), self.c.tensor_parallel_size
+                )
                 await asyncio.sleep(STATE_S)
             rate = (sum(s.generated for s in e.admitted) - made) / (time.monotonic() - t)
             text = f"Avg generation throughput: {rate:.1f} tokens/s, Running: {len(e.running)} reqs"
