@@ -525,3 +525,30 @@ def test_every_python_of_the_eras_can_load_it(v0: Bench, python: Path) -> None:
     v0.run(drive(f"[{PREFILL}] + [{DECODE}] * 3"), python=str(python))
     assert len(v0.steps("worker")) == 4
     assert v0.steps("worker", "decode")[0]["regions"]["attention"][0] == 3
+
+
+# ------------------------------------------------------------------ the page
+def test_the_page_has_the_table_of_targets() -> None:
+    from cargo.profiler.decodelab_profiler.targets import MODEL_CLASSES, TARGETS
+
+    rows = ["| era | kind | region | target |", "|---|---|---|---|"]
+    rows += [f"| {t.era} | {t.kind} | {t.region} | `{t.module}:{t.name}` |" for t in TARGETS]
+    rows += [
+        f"| model | region | {r} | classes of the model called `*{e}` |"
+        for r, e in MODEL_CLASSES.items()
+    ]
+    page = Path(__file__).resolve().parents[2] / "docs/step-profiler.md"
+    mark = "test_step_profiler.py -->\n"
+    head, _, _ = page.read_text(encoding="utf-8").partition(mark)
+    text = head + mark + "\n" + "\n".join(rows) + "\n"
+    if os.environ.get("UPDATE_GOLDEN"):
+        page.write_text(text, encoding="utf-8")
+    assert page.read_text(encoding="utf-8") == text
+
+
+def test_every_region_of_the_table_is_in_the_vocabulary() -> None:
+    from cargo.profiler.decodelab_profiler.targets import TARGETS
+    from decodelab.step_regions import REGIONS
+
+    timed = {t.region for t in TARGETS if t.kind in ("region", "around")}
+    assert timed == set(REGIONS) - {"engine", "mlp"}  # the engine's own time; a model's classes

@@ -114,7 +114,7 @@ def _modules(model):
     for name, module in _named(model):
         for region in _regions_of(type(module)):
             inside = roots.setdefault(region, [])
-            if not any(name.startswith(root + ".") for root in inside):
+            if not any(not root or name.startswith(root + ".") for root in inside):
                 inside.append(name)
                 counted[region] = counted.get(region, 0) + 1
     counted.pop("forward", None)

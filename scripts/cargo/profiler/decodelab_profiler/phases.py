@@ -38,7 +38,7 @@ class Prompts:
         drafts = getattr(order, "scheduled_spec_decode_tokens", None) or {}
         for request, computed in _cached(order.scheduled_cached_reqs):
             prompt = self._lengths.get(request)
-            usual = 1 + len(drafts.get(request) or ())
+            usual: int = 1 + len(drafts.get(request) or ())
             again = (
                 scheduled.get(request, 0) > usual
             )  # a chunk, or what was preempted computed once more
@@ -55,9 +55,9 @@ def _cached(told):
 
 
 def _of_v0(groups):
-    prefills = sum(1 for g in groups if g.is_prompt)
+    prefills: int = sum(1 for g in groups if g.is_prompt)
     sequences = [max(1, len(getattr(g, "seq_data", None) or ())) for g in groups]
-    chunks = [getattr(g, "token_chunk_size", None) for g in groups]
+    chunks: list = [getattr(g, "token_chunk_size", None) for g in groups]
     tokens = None
     if all(chunk is not None for chunk in chunks):
         tokens = sum(c if g.is_prompt else n for c, n, g in zip(chunks, sequences, groups))
