@@ -24,6 +24,9 @@ import time
 BLOCK_MIB = 64
 EDGE = 512  # of the square matrices
 MIB = 1 << 20
+DECODE_WIDTH = 4096  # of one token's hidden state: 8 KB in bfloat16
+TIMED = 50  # all-reduces of it, each waited for; a few before them are not counted
+UNTIMED = 10
 NEVER = datetime.timedelta(days=1)  # a collective's own timeout would end it inside a kernel
 
 
@@ -113,13 +116,36 @@ def all_reduce(api, index, rank, world, folder):
     dist.all_reduce(part)
     api.module.synchronize(index)
     check(float(part[-1].item()), wanted)
+    timed = at_decode_size(api, index, dist)
     if not getattr(dist, "is_gloo_available", lambda: True)():
-        return {"backends": [api.backend]}
+        return dict(timed, backends=[api.backend])
     group = dist.new_group(backend="gloo", timeout=NEVER)
     part = api.torch.ones(1024) * (rank + 1)
     dist.all_reduce(part, group=group)
     check(float(part[-1].item()), wanted)
-    return {"backends": [api.backend, "gloo"]}
+    return dict(timed, backends=[api.backend, "gloo"])
+
+
+def at_decode_size(api, index, dist):
+    """{"all_reduce_ms": median of one all-reduce of a token's hidden state, the call and the device's
+    work}: what a step's collectives cost at the least. It tells nothing of health, so a device that
+    cannot do it is fit all the same.
+    """
+    try:
+        part = api.torch.ones(DECODE_WIDTH, dtype=api.torch.bfloat16, device=api.device(index))
+        dist.all_reduce(part)
+        api.module.synchronize(index)
+    except Exception:  # no bfloat16 on this make or in its collectives; every rank fails alike
+        return {"all_reduce_ms": None}
+    took = []
+    for _call in range(UNTIMED + TIMED):
+        api.module.synchronize(index)
+        begin = time.perf_counter()
+        dist.all_reduce(part)
+        api.module.synchronize(index)
+        took.append(time.perf_counter() - begin)
+    middle = sorted(took[UNTIMED:])
+    return {"all_reduce_ms": round(1e3 * middle[len(middle) // 2], 4)}
 
 
 # ---------------------------------------------------------------------- children

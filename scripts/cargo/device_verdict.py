@@ -37,7 +37,8 @@ class Asked(NamedTuple):
 
 def finding(state: str, found: str, **more: Any) -> Dict[str, Any]:
     """{"state": "ok"|"skipped"|"failed", "found": words, "torch", "devices": [{"device", "state":
-    "ok"|"failed"|"hanging", "stage", "error", "pid", "name", "free_mib", "total_mib"}], "holders":
+    "ok"|"failed"|"hanging", "stage", "error", "pid", "name", "free_mib", "total_mib",
+    "all_reduce_ms"}], "holders":
     [{"pid", "command", "nodes"}], "chosen": [indices] | None, "env": what the server is to see,
     "seconds"}.
     """
@@ -135,6 +136,8 @@ class Result:
             "name": last(facts, "name"),
             "free_mib": last(facts, "free_mib"),
             "total_mib": last(facts, "total_mib"),
+            # of 8 KB, a token's hidden state; None: not made, or this make has no bfloat16
+            "all_reduce_ms": last(facts, "all_reduce_ms"),
         }
 
     def _hanging(self, before: List[int]) -> List[Dict[str, Any]]:
@@ -230,7 +233,8 @@ class Result:
 
 
 def _still_hanging(index: int, told: Dict[str, Any]) -> Dict[str, Any]:
-    facts = {"free_mib": None, "total_mib": None, "name": None, "error": "an earlier check hangs"}
+    unknown = dict.fromkeys(("free_mib", "total_mib", "name", "all_reduce_ms"))
+    facts = dict(unknown, error="an earlier check hangs")
     return dict(
         facts,
         device=index,

@@ -93,6 +93,19 @@ def test_healthy_devices_pass_every_stage(bench: Bench) -> None:
     assert found["env"] == {} and not bench.hanging()
 
 
+def test_an_all_reduce_at_decode_size_is_timed(bench: Bench) -> None:
+    found = bench.check({}, need=2)
+    times = [device["all_reduce_ms"] for device in found["devices"]]
+    assert all(isinstance(t, float) and t >= 0 for t in times), times
+    assert bench.check({}, need=1)["devices"][0]["all_reduce_ms"] is None
+
+
+def test_no_bfloat16_is_no_fault(bench: Bench) -> None:
+    found = bench.check({"no_bfloat16": True}, need=2)
+    assert found["state"] == "ok" and states(found) == [("ok", "all_reduce")] * 2
+    assert [device["all_reduce_ms"] for device in found["devices"]] == [None, None]
+
+
 def test_one_device_needs_no_all_reduce(bench: Bench) -> None:
     found = bench.check({}, need=1)
     assert found["state"] == "ok" and states(found) == [("ok", "matmul")]

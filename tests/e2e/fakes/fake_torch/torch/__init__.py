@@ -17,6 +17,7 @@ from typing import Any
 SAID: dict[str, Any] = json.loads(os.environ.get("FAKE_TORCH", "{}"))
 COUNT = SAID.get("count", 4)
 __version__ = "2.1.0+fake"
+bfloat16 = "bfloat16"
 version = SimpleNamespace(cuda="10.2" if SAID.get("built", "cuda") == "cuda" else None, hip=None)
 
 
@@ -37,8 +38,8 @@ while SAID.get("import") == "hang":
 
 
 class Tensor:
-    def __init__(self, value: float, index: int) -> None:
-        self.value, self.index = value, index
+    def __init__(self, value: float, index: int, dtype: str | None = None) -> None:
+        self.value, self.index, self.dtype = value, index, dtype
 
     def __getitem__(self, _: int) -> Tensor:
         return self
@@ -54,10 +55,12 @@ def device(name: str) -> int:
     return int(name.partition(":")[2])
 
 
-def ones(shape: Any, device: int = -1) -> Tensor:
+def ones(shape: Any, device: int = -1, dtype: str | None = None) -> Tensor:
+    if dtype is not None and SAID.get("no_bfloat16"):
+        raise RuntimeError("bfloat16 is not supported")
     if device >= 0:
         touch(device, "ones")
-    return Tensor(1.0, device)
+    return Tensor(1.0, device, dtype)
 
 
 def matmul(a: Tensor, _b: Tensor) -> Tensor:
