@@ -55,7 +55,10 @@ def doubt(profile: Profile, start: Mapping[str, Any]) -> Problem | None:
 
 
 def _gate_ms(start: Mapping[str, Any]) -> float | None:
-    """Of one all-reduce at the size of a decode step; None: the start's check did not time it."""
-    timed = (start.get("device_check") or {}).get("all_reduce")
-    value = timed.get("ms_p50") if isinstance(timed, Mapping) else None
-    return float(value) if isinstance(value, (int, float)) and value > 0 else None
+    """Of one all-reduce at the size of a decode step, of the slowest device; None: the start's check
+    did not time it.
+    """
+    devices = (start.get("device_check") or {}).get("devices") or []
+    timed = [one.get("all_reduce_ms") for one in devices if isinstance(one, Mapping)]
+    known = [value for value in timed if isinstance(value, (int, float)) and value > 0]
+    return float(max(known)) if known else None

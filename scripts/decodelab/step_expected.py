@@ -57,10 +57,10 @@ def experts(config: Config) -> int:
 
 
 def _mine(model: Mapping[str, Any], told: int | None) -> range | None:
-    """The layers of this pipeline rank, [first, behind the last); None: not known."""
+    """The layers of this pipeline rank, told as [first, last], both included; None: not known."""
     given = model.get("layers")
     if isinstance(given, Sequence) and len(given) == 2 and all(map(_whole, given)):
-        return range(given[0], given[1])
+        return range(given[0], given[1] + 1)
     if told is None or (model.get("pp_size") or 1) > 1:
         return None
     return range(told)

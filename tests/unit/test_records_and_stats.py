@@ -360,7 +360,16 @@ def test_every_table_is_held_to_the_dictionary(tmp_path: Path) -> None:
 def test_a_column_without_a_unit_is_text_or_a_number_of_something() -> None:
     """numbers_or_text: the reader of the tables must know which columns are words."""
     plain = {n for columns in COLUMNS.values() for n, c in columns.items() if not c.unit}
-    assert plain - tables.TEXT == {"start", "index", "gpu", "record", "line"}
+    assert plain - tables.TEXT == {
+        "start",
+        "index",
+        "gpu",
+        "record",
+        "line",
+        "rank",
+        "ceiling",
+        "valid",
+    }
 
 
 def test_every_column_has_a_meaning_and_a_name_that_agrees_with_its_unit() -> None:
