@@ -13,8 +13,8 @@ from decodelab import (
     meaning_questions,
     meaning_servers,
     mistakes,
-    profile,
     questions,
+    step_shares,
     targets,
     variants,
     workloads,
@@ -228,9 +228,9 @@ def _profiles(todo: Check) -> None:
         if not file.is_file():
             continue  # it may be measured yet; what rests on it is not known
         try:
-            profile.read(file)
+            step_shares.check(file, entry.get("run"))
         except (OSError, ValueError) as error:
-            todo.add((*path, "file"), f"{entry['file']}: {error}", profile.FORM)
+            todo.add((*path, "file"), f"{entry['file']}: {error}", step_shares.FORM)
 
 
 def question_ids(todo: Check) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from decodelab import launches, profile, targets
+from decodelab import launches, step_shares, targets
 from decodelab.columns import COLUMNS
 from decodelab.variants import Variant
 from decodelab.vocabulary import LANGUAGES, METRIC_ALIASES, METRICS, VERDICTS
@@ -239,7 +239,7 @@ def profiles(config: Config, root: Path) -> dict[str, dict[str, Any]]:
     out = {}
     for name, entry in config["profiles"].items():
         path = root / entry["file"]
-        shares = profile.read(path) if path.is_file() else None
+        shares = step_shares.read(path, entry.get("run")) if path.is_file() else None
         out[name] = {"file": entry["file"], "variant": entry.get("variant"), "shares": shares}
     return out
 

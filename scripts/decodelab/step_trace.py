@@ -15,7 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from decodelab import step_kernels, step_regions, trace_account, trace_events, trace_steps
+from decodelab import (
+    step_kernels,
+    step_regions,
+    step_words,
+    trace_account,
+    trace_events,
+    trace_steps,
+)
 from decodelab.step_table import Kernel, Problem, Profile, Region, Table
 from decodelab.trace_account import IDLE, Account
 from decodelab.trace_events import Trace
@@ -43,7 +50,12 @@ def read(files: Sequence[Path]) -> Profile:
     ranks: list[Rank] = []
     for n, path in enumerate(files):
         trace = _read(path, doubts)
+        if trace is None:
+            continue
         ranks += _ranks(trace, _rank(path, trace), n, path, doubts)
+    if not ranks:
+        why = "; ".join(step_words.sentence(doubt) for doubt in doubts)
+        raise NotATrace(f"no trace of work: {why}")
     ranks.sort(key=lambda r: r.rank)
     numbers = [r.rank for r in ranks]
     if len(set(numbers)) < len(numbers):
@@ -58,23 +70,21 @@ def read(files: Sequence[Path]) -> Profile:
     return _profile(files, ranks, doubts)
 
 
-def _read(path: Path, doubts: list[Problem]) -> Trace:
+def _read(path: Path, doubts: list[Problem]) -> Trace | None:
+    """None: nothing in it that takes time, such as the trace of a process without a model."""
     file = TraceFile(path)
     try:
         trace = trace_events.read(file, file.head)
     except NotATrace as error:
-        if file.damage or not isinstance(error, NotATrace):
-            raise
-        raise NotATrace(f"{path}: {error}") from None
-    if not len(trace.device) and not len(trace.ops):
-        cut = f" ({file.damage})" if file.damage else ""
-        raise NotATrace(f"{path}: neither kernels nor CPU ops in its {file.events} events{cut}")
+        raise NotATrace(f"{path.name}: {error}") from None
     if file.damage:
-        doubts.append(
-            Problem("trace_cut", {"file": path.name, "why": file.damage, "events": file.events})
-        )
+        figures = {"file": path.name, "why": file.damage, "events": file.events}
+        doubts.append(Problem("trace_cut", figures))
     if trace.skipped:
         doubts.append(Problem("events_without_time", {"file": path.name, "events": trace.skipped}))
+    if not len(trace.device) and not len(trace.ops):
+        doubts.append(Problem("nothing_timed", {"file": path.name, "events": file.events}))
+        return None
     return trace
 
 

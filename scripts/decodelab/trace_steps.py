@@ -110,8 +110,8 @@ def _annotated(
     on_device: bool,
 ) -> Steps | None:
     phases = [phase_of(n) for n in trace.names]
-    mine = np.array([p is not None for p in phases] or [False])[marks.name] if len(marks) else []
-    marks = marks.take(np.asarray(mine, bool))
+    mine = np.array([p is not None for p in phases] or [False])
+    marks = marks.take(mine[marks.name] if len(marks) else [])
     if not len(marks):
         return None
     place = int(np.bincount(marks.place).argmax())

@@ -1,4 +1,4 @@
-"""The first steps of a trace as spans to draw: [region, depth, begin_ms, end_ms] from the step's begin.
+"""The first steps of a trace as spans to draw: [region, depth, begin_ms, end_ms] from the first drawn step's begin.
 
 Spans of one region that follow each other on one stream within 2 µs are drawn as one. A device's depth is the place of
 its stream, an op's the number of ops around it.
@@ -26,11 +26,13 @@ def timeline(ranks: Sequence[tuple[int, Account, Steps]], phase: str) -> tuple[d
             out.append(
                 {
                     "rank": rank,
+                    "role": "worker",
+                    "device": account.linked is not None,
                     "step": k,
                     "phase": phase,
                     "begin_ms": (int(steps.begin[k]) - int(steps.begin[mine[0]])) / 1e6,
                     "end_ms": (int(steps.end[k]) - int(steps.begin[mine[0]])) / 1e6,
-                    "spans": _spans(account, k, int(steps.begin[k])),
+                    "spans": _spans(account, k, int(steps.begin[mine[0]])),
                 }
             )
     return tuple(out)
