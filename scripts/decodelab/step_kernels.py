@@ -32,7 +32,7 @@ CLASSES: dict[str, tuple[str, ...]] = {
         r"linear_att|lightning_att|chunk_(fwd|gla|kda|scaled|local)|fused_recurrent|kda|short_conv",
     ),
     "attention": (
-        r"flash_?(fwd|att|mla|infer|decode)|fmha|fa2|fa3|mha_(fwd|varlen)|splitkv|flash::",
+        r"flash_?(fwd|att|mla|decode)|fmha|fa2|fa3|mha_(fwd|varlen)|splitkv|flash::",
         r"paged_?att|attention|attn|scaled_dot_product|mqa_|mla_|reshape_and_cache|kv_?cache",
         r"BatchDecodeWith|BatchPrefillWith|single_query|MergeState|merge_attn|concat_and_cache",
         r"xformers|unified_kv|rotary|rope|prefill_kernel|advance_step|^_(fwd|bwd)(_grouped)?_kernel",

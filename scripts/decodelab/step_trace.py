@@ -7,6 +7,7 @@ where a file is no trace, or has nothing in it that takes time.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -204,7 +205,7 @@ def _table(
         ms, calls = (np.concatenate(p) for p in zip(*parts, strict=True))
         if ms.any() or calls.any():
             regions.append(_region(name, ms, calls, step, both, stepped))
-    total = float(sum(r.total_ms or 0 for r in regions))
+    total = math.fsum(r.total_ms or 0 for r in regions)
     closure = total / step.sum() - 1 if len(step) and step.sum() else None
     figures = _spread(step) if stepped else (None, None, None)
     return Table(
@@ -287,7 +288,7 @@ def _kernels(ranks: list[Rank], phase: str, stepped: bool) -> tuple[Kernel, ...]
             row = found.setdefault(r.trace.names[n], [0.0, 0.0, 0.0])
             for k, s in enumerate(sums):
                 row[k] += float(s[n])
-    busy = sum(row[2] for row in found.values())
+    busy = math.fsum(row[2] for row in found.values())
     top = sorted(found.items(), key=lambda item: (-item[1][1], item[0]))[:TOP_KERNELS]
     return tuple(
         Kernel(

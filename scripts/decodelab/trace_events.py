@@ -99,9 +99,14 @@ class Trace:
 class _Growing:
     columns: list[array[int]] = field(default_factory=lambda: [array("q") for _ in range(6)])
 
-    def add(self, *values: int) -> None:
-        for column, value in zip(self.columns, values, strict=True):
-            column.append(value)
+    def add(self, begin: int, end: int, name: int, place: int, link: int, device: int) -> None:
+        a, b, c, d, e, f = self.columns
+        a.append(begin)
+        b.append(end)
+        c.append(name)
+        d.append(place)
+        e.append(link)
+        f.append(device)
 
     def done(self, origin: int) -> Columns:
         arrays = [np.array(c, np.int64) for c in self.columns]
@@ -141,7 +146,7 @@ def read(events: Iterable[Mapping[str, Any]], head: Mapping[str, Any]) -> Trace:
         )
         if sort is None or phase != "X":
             continue
-        span = _span(event)
+        span = _span(event.get("ts"), event.get("dur"))
         if span is None:
             skipped += 1
             continue
@@ -166,11 +171,11 @@ def read(events: Iterable[Mapping[str, Any]], head: Mapping[str, Any]) -> Trace:
     )
 
 
-def _span(event: Mapping[str, Any]) -> tuple[int, int] | None:
+def _span(ts: Any, dur: Any) -> tuple[int, int] | None:
     """Begin and end in ns; None where the event tells none (it never ended)."""
     try:
-        begin, took = float(event["ts"]), float(event["dur"])
-    except (KeyError, TypeError, ValueError):
+        begin, took = float(ts), float(dur)
+    except (TypeError, ValueError):
         return None
     if not (0 <= begin < LATEST and 0 <= took < LATEST):  # nor where it is no number
         return None
@@ -195,9 +200,9 @@ def _int(value: Any, without: int) -> int:
 
 def _flow(event: Mapping[str, Any], flows: _Growing, places: _Numbers) -> None:
     """An arrow of category ac2g ties the call that begins at its one end to the work at the other."""
-    if str(event.get("cat")).lower() not in ("ac2g", "async_cpu_to_gpu"):
+    if event.get("cat") not in ("ac2g", "async_cpu_to_gpu"):
         return
-    span = _span({**event, "dur": 0})
+    span = _span(event.get("ts"), 0)
     if span is not None:
         place = places((str(event.get("pid")), str(event.get("tid"))))
         flows.add(*span, 0, place, _int(event.get("id"), NO_LINK), 0)

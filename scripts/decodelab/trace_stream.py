@@ -21,6 +21,7 @@ from typing import Any
 CHUNK = 1 << 18  # bytes
 LONGEST = 1 << 25  # characters of one value; what does not end within them is damaged
 _SPACE = re.compile(r"[ \t\r\n]*")
+_BETWEEN = re.compile(r"[ \t\r\n,]*")  # elements; more than one comma is forgiven
 _GZIP = b"\x1f\x8b"
 
 
@@ -58,15 +59,12 @@ class TraceFile:
             raise NotATrace('neither an object with "traceEvents" nor an array of events')
         text.take()
         found = False
-        while (sign := text.peek()) != "}":
-            if sign == ",":
-                text.take()
-                continue
+        while text.peek(_BETWEEN) != "}":
             key = text.value()
             if not isinstance(key, str) or text.peek() != ":":
                 raise _Ended(f"damaged at character {text.place}")
             text.take()
-            if key == "traceEvents" and text.peek() == "[":
+            if text.peek() == "[" and key == "traceEvents":
                 found = True
                 yield from self._array(text)
             else:
@@ -76,10 +74,7 @@ class TraceFile:
 
     def _array(self, text: _Text) -> Iterator[dict[str, Any]]:
         text.take()
-        while (sign := text.peek()) != "]":
-            if sign == ",":
-                text.take()
-                continue
+        while text.peek(_BETWEEN) != "]":
             event = text.value()
             self.events += 1
             if isinstance(event, dict):
@@ -102,10 +97,10 @@ class _Text:
     def place(self) -> int:
         return self._gone + self._at
 
-    def peek(self) -> str:
+    def peek(self, skipped: re.Pattern[str] = _SPACE) -> str:
         """The next character that is no space."""
         while True:
-            self._at = _SPACE.match(self._window, self._at).end()  # type: ignore[union-attr]
+            self._at = skipped.match(self._window, self._at).end()  # type: ignore[union-attr]
             if self._at < len(self._window):
                 return self._window[self._at]
             if not self._more():
@@ -115,7 +110,7 @@ class _Text:
         self._at += 1
 
     def value(self) -> Any:
-        self.peek()
+        """What begins at the character that `peek` told."""
         while True:
             try:
                 value, end = self._scan(self._window, self._at)
