@@ -13,6 +13,8 @@ from functools import lru_cache
 from decodelab import step_regions
 
 OTHER = "other"
+# regions of a device's idle time, by its cause (`trace_account`)
+IDLE = ("engine", "prepare", "sync", "launch_gap", step_regions.UNATTRIBUTED)
 
 # region -> patterns, seen in any case and anywhere in the name
 CLASSES: dict[str, tuple[str, ...]] = {

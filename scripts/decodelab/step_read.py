@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from decodelab import plain_shares, step_plain, step_table, step_trace
+from decodelab import plain_shares, step_plain, step_table
 from decodelab.step_table import Profile
 
 FORMS = (
@@ -35,6 +35,8 @@ def read(files: Sequence[Path]) -> dict[str, Profile]:
     if kinds == ["events"]:
         return {"": _events(files)}
     if kinds == ["trace"]:
+        from decodelab import step_trace  # needs numpy, which a call without a trace need not load
+
         return {"": step_trace.read(files)}
     if len(files) > 1:
         raise ValueError(f"one {kinds[0]} file at a time, {len(files)} given")

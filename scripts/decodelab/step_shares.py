@@ -15,7 +15,6 @@ from decodelab import step_kernels, step_read
 from decodelab.plain_shares import ROUNDING
 from decodelab.step_regions import UNATTRIBUTED
 from decodelab.step_table import Profile
-from decodelab.trace_account import IDLE
 
 FORM = step_read.FORMS
 _PART = " / "
@@ -60,7 +59,7 @@ def _told(shares: Mapping[str, float | None]) -> dict[str, float]:
 def _by_kernel(profile: Profile, regions: dict[str, float]) -> dict[str, float]:
     """Kernels' shares are of the busy time: of the step they are as much less as the step is idle."""
     on_device = profile.gpu_busy_share is not None
-    idle = IDLE if on_device else ("engine", UNATTRIBUTED)
+    idle = step_kernels.IDLE if on_device else ("engine", UNATTRIBUTED)
     busy = sum(share for name, share in regions.items() if name not in idle)
     out = dict(regions)
     for kernel in profile.kernels:
@@ -69,7 +68,11 @@ def _by_kernel(profile: Profile, regions: dict[str, float]) -> dict[str, float]:
             out[f"{kernel.category}{_PART}{kernel.name}"] = share
             out[kernel.category] = max(0.0, out[kernel.category] - share)
     nobody = (step_kernels.OTHER, *(() if on_device else (UNATTRIBUTED,)))
-    return {n: s for n, s in out.items() if n not in nobody and not n.startswith("other" + _PART)}
+    return {
+        n: s
+        for n, s in out.items()
+        if n not in nobody and not n.startswith(step_kernels.OTHER + _PART)
+    }
 
 
 def share_of(shares: Mapping[str, float], pattern: str) -> tuple[float, float]:

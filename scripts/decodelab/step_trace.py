@@ -24,8 +24,9 @@ from decodelab import (
     trace_events,
     trace_steps,
 )
+from decodelab.step_kernels import IDLE
 from decodelab.step_table import Kernel, Problem, Profile, Region, Table
-from decodelab.trace_account import IDLE, Account
+from decodelab.trace_account import Account
 from decodelab.trace_events import Trace
 from decodelab.trace_ranks import collectives, waits
 from decodelab.trace_steps import Steps

@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decodelab import step_kernels
+from decodelab.step_kernels import IDLE
 from decodelab.step_regions import UNATTRIBUTED
 from decodelab.trace_events import NO_LINK, Columns, Trace
 from decodelab.trace_steps import Steps
 from decodelab.trace_time import Ints, covered, exclusive, union
 
-IDLE = ("engine", "prepare", "sync", "launch_gap", UNATTRIBUTED)
 _LAST = {"collective": 1, "copy": 1}  # overlapped work that would cost nothing to be rid of
 Floats = NDArray[np.float64]
 
