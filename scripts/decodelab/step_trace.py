@@ -207,7 +207,7 @@ def _table(
         if ms.any() or calls.any():
             regions.append(_region(name, ms, calls, step, both, stepped))
     total = math.fsum(r.total_ms or 0 for r in regions)
-    closure = total / step.sum() - 1 if len(step) and step.sum() else None
+    closure = float(total / step.sum() - 1) if len(step) and step.sum() else None
     figures = _spread(step) if stepped else (None, None, None)
     return Table(
         phase,

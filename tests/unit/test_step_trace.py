@@ -281,6 +281,19 @@ def test_a_real_trace_of_torch_on_the_cpu() -> None:
     assert not told.doubts
 
 
+def test_a_real_trace_of_vllm_on_the_cpu() -> None:
+    """Four tokens: a prefill and three decode steps, the last without a cycle; the model has two layers."""
+    told = step_trace.read([REAL / "vllm_0.32_cpu_rank0.pt.trace.json.gz"])
+    table = decode(told)
+    found = regions(table)
+    assert table.steps == 2 and table.rank == 0
+    assert [t.steps for t in told.tables if t.phase == "prefill"] == [1]
+    assert found["moe"].calls_per_step == 2
+    for scope in ("prepare", "forward", "logits", "sampler", "sync", "output"):
+        assert found[scope].ms_p50
+    assert table.closure == pytest.approx(0, abs=1e-9) and not told.doubts
+
+
 def test_what_is_told_is_plain_json(tmp_path: Path) -> None:
     told = profile(tmp_path, gpu_traces.decode_trace(), gpu_traces.decode_trace(rank=1))
     back = step_table.of_json(json.loads(json.dumps(step_table.to_json(told), allow_nan=False)))
