@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from decodelab import decisions, gates, profile
+from decodelab import decisions, gates, step_shares
 from decodelab.tables import Row
 
 Condition = Mapping[str, Any]
@@ -154,7 +154,7 @@ def _profile(condition: Condition, known: Known) -> Outcome:
     given = known.profiles.get(condition["profile"]) or {}
     if not given.get("shares"):
         return Outcome(None, why=given.get("why") or "no_profile")
-    least, most = profile.share_of(given["shares"], condition["op"])
+    least, most = step_shares.share_of(given["shares"], condition["op"])
     ends = {_meets(least, condition["is"]), _meets(most, condition["is"])}
     figure = {
         "profile": condition["profile"],

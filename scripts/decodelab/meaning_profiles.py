@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from decodelab import (
     meaning_servers,
     mistakes,
-    profile,
     questions,
     step_regions,
+    step_shares,
     variants,
 )
 from decodelab.vocabulary import REGION_METRICS
@@ -106,7 +106,7 @@ def _declared(todo: Check, path: mistakes.Path, entry: Mapping[str, Any]) -> Non
         (*path, "variant"), variant, meaning_servers.variant_names(todo), "unknown variant"
     )
     if entry.get("file"):
-        _file(todo, path, str(entry["file"]))
+        _file(todo, path, entry)
         for key in _OWN:
             if entry.get(key) is not None:
                 hint = "a file is of whatever it was made of"
@@ -162,14 +162,14 @@ def _run(todo: Check, path: mistakes.Path, variant: str, entry: Mapping[str, Any
         todo.add((*path, "concurrency"), str(chosen), allowed)
 
 
-def _file(todo: Check, path: mistakes.Path, given: str) -> None:
-    file = todo.root / given
+def _file(todo: Check, path: mistakes.Path, entry: Mapping[str, Any]) -> None:
+    file = todo.root / str(entry["file"])
     if not file.is_file():
         return  # it may be measured yet; what rests on it is not known
     try:
-        profile.read(file)
+        step_shares.check(file, entry.get("run"))
     except (OSError, ValueError) as error:
-        todo.add((*path, "file"), f"{given}: {error}", profile.FORM)
+        todo.add((*path, "file"), f"{entry['file']}: {error}", step_shares.FORM)
 
 
 # questions

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from decodelab import launches, profile, targets
+from decodelab import launches, step_shares, targets
 from decodelab.columns import COLUMNS
 from decodelab.variants import Variant
 from decodelab.vocabulary import LANGUAGES, METRIC_ALIASES, METRICS, VERDICTS
@@ -249,7 +249,7 @@ def profiles(config: Config, root: Path, runs: Runs) -> dict[str, dict[str, Any]
             "workload": entry.get("workload"),
             "concurrency": entry.get("concurrency"),
             "phase": entry["phase"],
-            "shares": profile.read(path) if file and path.is_file() else None,
+            "shares": step_shares.read(path, entry.get("run")) if file and path.is_file() else None,
             "runs": [] if file else [n for n, run in runs.items() if _is_of(run, entry)],
         }
     return out

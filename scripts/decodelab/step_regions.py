@@ -20,6 +20,7 @@ REGIONS = {
     "logits": "work",
     "sampler": "work",
     "sync": "sync",
+    "launch_gap": "host",  # of a trace: the device idles until the host has launched the next kernel
     "output": "host",
     "engine": "host",  # the engine's loop around its steps
 }

@@ -27,6 +27,7 @@ class Region:
     ceiling: float | None = None  # 1 / (1 - share): how much faster the step, were the region free
     wait_ms: float | None = None  # of a collective: mean wait for the slowest rank
     transfer_ms: float | None = None  # of a collective: the rest
+    total_ms: float | None = None  # over all that was read: where no steps are told, the only time
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Kernel:
     calls_per_step: float | None
     ms_per_step: float | None
     share: float | None  # of the device's busy time
+    total_ms: float | None = None  # over all that was read
+    total_calls: float | None = None
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class Table:
     step_ms_mean: float | None
     regions: tuple[Region, ...]
     closure: float | None = None  # (sum of regions - step) / step, from the means
+    total_ms: float | None = None  # over all that was read
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import aggregate
 import pytest
 
-import aggregate
 from decodelab import evidence, judge, profiled_runs, region_metric, tables
 from tests.unit import step_files as made
 from tests.unit.sample_study import Study, compare, request, run_record
@@ -25,7 +25,7 @@ WORK = {"base_profiled": made.WORK, "fast_profiled": {**made.WORK, "moe": (2, 0.
 
 def study(folder: Path, slow: float = 1.0, digest: str = "a", mode: str = "event") -> tables.Tables:
     """Two profiled variants with their twins, two starts each, written and read as files."""
-    found = Study(**{"variants": VARIANTS})
+    found = Study(variants=VARIANTS)
     for variant in VARIANTS:
         for start in (1, 2):
             name = f"{variant}_{start}"

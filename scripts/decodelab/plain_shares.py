@@ -1,31 +1,32 @@
-"""A profile as evidence: which share of the time each op or kernel takes.
+"""A profile as shares alone: which share of one whole each op or kernel takes.
 
-In: a CSV file with the columns `name,share`, or JSON {"schema": "decodelab.profile/1", "shares": {name: share}}. A
-share is of one whole, a number from 0 to 1 or a percentage ("37 %"); together they are 1 at most. What they leave to 1
-was not attributed. Out: shares by name; ValueError where the file is no such thing.
+In: text of a CSV file with the columns `name,share`, or of JSON {"schema": "decodelab.profile/1", "shares": {name:
+share}}. A share is a number from 0 to 1 or a percentage ("37 %"); together they are 1 at most. What they leave to 1 was
+not attributed. Out: shares by name; ValueError where the text is no such thing.
 """
 
 from __future__ import annotations
 
 import csv
-import fnmatch
 import io
 import json
 import math
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 SCHEMA = "decodelab.profile/1"
-FORM = (
-    'a CSV file with the columns name,share, or JSON with schema "decodelab.profile/1" and shares'
-)
 ROUNDING = 0.005  # that shares written with few digits may exceed 1 by, or lack
 
 
-def read(path: Path) -> dict[str, float]:
-    text = path.read_text(encoding="utf-8-sig")
-    pairs = list(_of_json(text) if path.suffix == ".json" else _of_csv(text))
+def of_csv(text: str) -> dict[str, float]:
+    return _shares(_csv_pairs(text))
+
+
+def of_json(text: str) -> dict[str, float]:
+    return _shares(_json_pairs(text))
+
+
+def _shares(pairs: Iterable[tuple[str, Any, Any]]) -> dict[str, float]:
     shares: dict[str, float] = {}
     for where, name, given in pairs:
         if not isinstance(name, str) or not name.strip():
@@ -33,15 +34,20 @@ def read(path: Path) -> dict[str, float]:
         name = name.strip()
         if name in shares:
             raise ValueError(f"{where}: {name} stands there twice")
-        shares[name] = _share(where, given)
+        shares[name] = share(where, given)
     if not shares:
         raise ValueError("no shares in it")
-    if sum(shares.values()) > 1 + ROUNDING:
-        raise ValueError(f"the shares add up to {sum(shares.values()):.3f}, more than 1")
+    of_one_whole(shares.values())
     return shares
 
 
-def _of_csv(text: str) -> Iterable[tuple[str, Any, Any]]:
+def of_one_whole(shares: Iterable[float]) -> None:
+    total = sum(shares)
+    if total > 1 + ROUNDING:
+        raise ValueError(f"the shares add up to {total:.3f}, more than 1")
+
+
+def _csv_pairs(text: str) -> Iterable[tuple[str, Any, Any]]:
     reader = csv.DictReader(io.StringIO(text), strict=True)
     try:
         if list(reader.fieldnames or []) != ["name", "share"]:
@@ -54,7 +60,7 @@ def _of_csv(text: str) -> Iterable[tuple[str, Any, Any]]:
         raise ValueError(f"line {reader.line_num}: {error}") from error
 
 
-def _of_json(text: str) -> Iterable[tuple[str, Any, Any]]:
+def _json_pairs(text: str) -> Iterable[tuple[str, Any, Any]]:
     # its error is a ValueError
     data = json.loads(text, object_pairs_hook=_once)
     if not isinstance(data, Mapping) or data.get("schema") != SCHEMA:
@@ -74,7 +80,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return out
 
 
-def _share(where: str, given: Any) -> float:
+def share(where: str, given: Any) -> float:
     text = str(given).strip()
     percent = text.endswith("%")
     try:
@@ -86,16 +92,3 @@ def _share(where: str, given: Any) -> float:
     if not math.isfinite(value) or not 0 <= value <= 1:
         raise ValueError(f"{where}: {given!r} is no share from 0 to 1 (write 37 % for 0.37)")
     return value
-
-
-def share_of(shares: Mapping[str, float], pattern: str) -> tuple[float, float]:
-    """Least and most share of the ops whose name fits the pattern (`*fused_moe*`, in any case): what
-    was not attributed may or may not be theirs."""
-    fits = [
-        share
-        for name, share in shares.items()
-        if fnmatch.fnmatchcase(name.lower(), pattern.lower())
-    ]
-    rest = 1 - sum(shares.values())
-    least = sum(fits)
-    return least, least + (rest if rest > ROUNDING else 0.0)

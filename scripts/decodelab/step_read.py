@@ -1,0 +1,92 @@
+"""Any profile file as step profiles: ours, a Chrome trace, a plain table, or the JSON of one read before.
+
+In: files or folders of one sort. Out: profiles by name: of a table with several runs by its runs, else one under "".
+ValueError says what was found and what may be given.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from decodelab import plain_shares, step_events, step_plain, step_table
+from decodelab.step_table import Profile
+
+FORMS = (
+    "a run's folder or its profile-*.jsonl or steps-*.jsonl files, Chrome traces of torch.profiler (.json, .json.gz;"
+    " one a rank), a table with the columns name,share or with a region or kernel a line,"
+    f' or JSON with schema "{plain_shares.SCHEMA}", "{step_table.SCHEMA}" or "decodelab.profiles/1"'
+)
+MANY = "decodelab.profiles/1"
+_BEGIN = 4096  # bytes that tell the sort
+_EVENTS = ("profile-*.jsonl", "steps-*.jsonl")
+
+
+def read(files: Sequence[Path]) -> dict[str, Profile]:
+    """Raises OSError for what cannot be read."""
+    sorts = {path: sort_of(path) for path in files}
+    kinds = sorted(set(sorts.values()))
+    if len(kinds) != 1:
+        told = ", ".join(f"{path.name}: {sort}" for path, sort in sorts.items())
+        raise ValueError(f"files of one sort expected ({told or 'none given'})")
+    if kinds == ["events"]:
+        return {"": _events(files)}
+    if kinds == ["trace"]:
+        from decodelab import step_trace  # needs numpy, which a call without a trace need not load
+
+        return {"": step_trace.read(files)}
+    if len(files) > 1:
+        raise ValueError(f"one {kinds[0]} file at a time, {len(files)} given")
+    return _single(files[0], kinds[0])
+
+
+def sort_of(path: Path) -> str:
+    """events, trace, json (ours) or table, from a file's begin."""
+    if path.is_dir() or any(path.match(pattern) for pattern in _EVENTS):
+        return "events"
+    begin = _begin(path)
+    if begin.lstrip("\ufeff \t\r\n")[:1] not in ("{", "["):
+        return "table"
+    ours = any(f'"{s}"' in begin for s in (plain_shares.SCHEMA, step_table.SCHEMA, MANY))
+    return "json" if ours or path.suffix == ".jsonl" else "trace"
+
+
+def _begin(path: Path) -> str:
+    with path.open("rb") as file:
+        begin = file.read(_BEGIN)
+    if begin.startswith(b"\x1f\x8b"):
+        try:
+            begin = zlib.decompressobj(wbits=31).decompress(begin, _BEGIN)
+        except zlib.error as error:
+            raise ValueError(f"damaged gzip: {error}") from error
+    return begin.decode("utf-8", "replace")
+
+
+def _single(path: Path, sort: str) -> dict[str, Profile]:
+    text = path.read_text(encoding="utf-8-sig")
+    if sort == "table":
+        return step_plain.read(text, path.name)
+    if f'"{plain_shares.SCHEMA}"' in text[:_BEGIN]:
+        return {"": step_plain.shares_of_json(text, path.name)}
+    told = json.loads(text)
+    try:
+        if told["schema"] == MANY:
+            return {run: step_table.of_json(one) for run, one in told["profiles"].items()}
+        return {"": step_table.of_json(told)}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"a damaged profile: {error}") from error
+
+
+def _events(paths: Sequence[Path]) -> Profile:
+    folders = [path for path in paths if path.is_dir()]
+    if folders and len(paths) > 1:
+        raise ValueError("one run's folder at a time")
+    if folders:
+        profile = step_events.of_folder(folders[0])
+        files = sorted(folders[0].glob("steps-*.jsonl"))
+        if profile is None and not files:
+            raise ValueError(f"no {' or '.join(_EVENTS)} in it")
+        return profile or step_events.of_files(files)
+    return step_events.of_files(paths)

@@ -1,0 +1,184 @@
+"""scripts/read_profile.py: any profile in, one JSON or table out; and traces as evidence and as exports."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import read_profile
+
+from decodelab import step_doubts, step_export, step_read, step_shares, step_table, step_trace
+from decodelab.step_table import Problem, Profile
+from tests.unit import gpu_traces
+from tests.unit.test_step_plain import KERNELS, REGIONS
+
+
+def trace_file(folder: Path, **kinds: Any) -> Path:
+    path = folder / "rank0.pt.trace.json.gz"
+    path.write_bytes(gzip.compress(gpu_traces.text(gpu_traces.decode_trace(**kinds)).encode()))
+    return path
+
+
+def run(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, str]:
+    code = read_profile.main([str(a) for a in args])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_a_trace_is_printed_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _err = run(capsys, trace_file(tmp_path))
+    told = json.loads(out)
+    assert code == 0 and told["schema"] == step_table.SCHEMA and told["source"] == "trace"
+    again = tmp_path / "again.json"
+    again.write_text(out, encoding="utf-8")
+    assert json.loads(run(capsys, again)[1]) == told
+
+
+def test_several_runs_are_printed_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "t.tsv"
+    file.write_text(REGIONS, encoding="utf-8")
+    told = json.loads(run(capsys, file)[1])
+    assert told["schema"] == step_read.MANY and set(told["profiles"]) == {"a", "b"}
+    one = json.loads(run(capsys, "--run", "b", file)[1])
+    assert one["schema"] == step_table.SCHEMA and one == told["profiles"]["b"]
+    code, _out, err = run(capsys, "--run", "c", file)
+    assert code == 1 and "no run c in it, but a, b" in err
+
+
+def test_the_table_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _code, out, _err = run(capsys, "--table", trace_file(tmp_path))
+    lines = [line.split() for line in out.splitlines()]
+    assert ["moe", "2", "0.120", "0.120", "0.120", "32.3%", "1.48x"] in lines
+    assert "phase decode, rank 0: 4 steps, step 0.372 ms P50, 0.372 P90" in out
+    assert "GPU busy 77.7%, idle 0.083 ms a step" in out
+    kernels = tmp_path / "k.tsv"
+    kernels.write_text(KERNELS, encoding="utf-8")
+    _code, out, _err = run(capsys, "--table", kernels)
+    assert "calls of the host, no time of the device, counted in no class: cudaLaunchKernel" in out
+
+
+def test_shares_of_synchronising_timers_are_not_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "sync.tsv"
+    file.write_text(REGIONS, encoding="utf-8")
+    _code, out, _err = run(capsys, "--table", file)
+    assert "mode sync" in out and "%" not in out and "30.000" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "says"),
+    [
+        ("a.txt", b"nothing\n", "columns ['nothing']"),
+        ("a.json", b'{"answer": 42}', 'without an array "traceEvents"'),
+        ("a.json", b'{"schema": "decodelab.step_profile/1"}', "a damaged profile"),
+        ("a.json", b"[]", "neither kernels nor CPU ops in its 0 events"),
+        ("a.json.gz", b"\x1f\x8bdamaged", "damaged gzip"),
+        ("a.csv", b"\xff\xfe\x00", "can't decode"),
+    ],
+)
+def test_what_is_none_of_these_says_where_what_allowed_and_a_hint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, data: bytes, says: str
+) -> None:
+    file = tmp_path / name
+    file.write_bytes(data)
+    code, out, err = run(capsys, file)
+    assert code == 1 and not out
+    assert str(file) in err and says in err and "allowed:" in err and "hint:" in err
+
+
+def test_a_missing_file_and_files_of_several_sorts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _out, err = run(capsys, tmp_path / "none.json")
+    assert code == 1 and "No such file" in err
+    table = tmp_path / "t.csv"
+    table.write_text("name,share\na,1\n", encoding="utf-8")
+    code, _out, err = run(capsys, table, trace_file(tmp_path))
+    assert code == 1 and "t.csv: table, rank0.pt.trace.json.gz: trace" in err
+
+
+# export -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [".json", ".json.gz"])
+def test_an_exported_timeline_reads_back_with_equal_times(tmp_path: Path, suffix: str) -> None:
+    spans = [["prepare", 0, 0.0, 0.25], ["forward", 0, 0.25, 2.0], ["attention", 1, 0.5, 0.700001]]
+    steps = [
+        {"rank": 0, "step": n, "phase": "decode", "begin_ms": 3.0 * n, "end_ms": 3.0 * n + 2.5}
+        | {"spans": [[r, d, 3.0 * n + a, 3.0 * n + b] for r, d, a, b in spans]}
+        for n in range(3)
+    ]
+    profile = Profile("events", "event", (), 1, (), timeline=tuple(steps))
+    out = tmp_path / f"t{suffix}"
+    step_export.write(profile, out)
+    told = step_trace.read([out])
+    (table,) = told.tables
+    found = {r.region: r for r in table.regions}
+    assert (table.phase, table.rank, table.steps) == ("decode", 0, 3)
+    assert table.step_ms_p50 == pytest.approx(2.5)
+    assert found["prepare"].ms_p50 == pytest.approx(0.25, abs=1e-9)
+    assert found["attention"].ms_p50 == pytest.approx(0.200001, abs=1e-9)
+    assert found["forward"].ms_p50 == pytest.approx(1.75 - 0.200001, abs=1e-9)
+    assert [s["spans"] for s in told.timeline] == [s["spans"] for s in steps]
+
+
+def test_the_timeline_of_a_trace_goes_round(tmp_path: Path) -> None:
+    told = step_trace.read([trace_file(tmp_path)])
+    out = tmp_path / "out.json"
+    step_export.write(told, out)
+    events = json.loads(out.read_text(encoding="utf-8"))["traceEvents"]
+    kernels = [e for e in events if e.get("cat") == "kernel"]
+    assert len(kernels) == sum(len(step["spans"]) for step in told.timeline)
+    for event, span in zip(kernels, [s for t in told.timeline for s in t["spans"]], strict=True):
+        assert (event["ts"] / 1000, event["dur"] / 1000) == pytest.approx(
+            (span[2], span[3] - span[2])
+        )
+
+
+def test_without_a_timeline_there_is_nothing_to_export(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text("name,share\na,1\n", encoding="utf-8")
+    code, _out, err = run(capsys, "--perfetto", tmp_path / "o.json", file)
+    assert code == 1 and "no timeline" in err and not (tmp_path / "o.json").exists()
+
+
+# evidence -----------------------------------------------------------------------------------------
+
+
+def test_a_trace_as_evidence_by_region_and_by_kernel(tmp_path: Path) -> None:
+    shares = step_shares.read(trace_file(tmp_path))
+    cycle = 0.372
+    for pattern in ("moe", "moe*", "*fused_moe*", "MoE"):
+        assert step_shares.share_of(shares, pattern)[0] == pytest.approx(0.120 / cycle)
+    assert step_shares.share_of(shares, "*nccl*")[0] == pytest.approx(0.030 / cycle)
+    assert step_shares.share_of(shares, "engine")[0] == pytest.approx(0.050 / cycle)
+    assert sum(shares.values()) == pytest.approx(1)
+
+
+def test_kernels_of_no_known_class_may_be_anyones(tmp_path: Path) -> None:
+    trace = gpu_traces.decode_trace()
+    for event in trace["traceEvents"]:
+        if event["name"] == "fused_moe_kernel":
+            event["name"] = "vendor_secret"
+    path = tmp_path / "t.json"
+    path.write_text(gpu_traces.text(trace), encoding="utf-8")
+    least, most = step_shares.share_of(step_shares.read(path), "moe*")
+    assert least == 0 and most == pytest.approx(0.120 / 0.372)
+
+
+def test_every_doubt_of_the_readers_has_its_words() -> None:
+    code = "".join(
+        Path(module.__file__ or "").read_text(encoding="utf-8")
+        for module in (step_trace, __import__("decodelab.step_plain", fromlist=["read"]))
+    )
+    for name in step_doubts.DOUBTS:
+        assert f'"{name}"' in code
+    assert step_doubts.sentence(Problem("no_steps", {"n": 0})) == "no_steps: n 0"
