@@ -97,9 +97,17 @@ def test_v0_counts_what_was_called_and_closes_exactly(v0: Bench) -> None:
     for step in worker:
         calls = {name: row[0] for name, row in step["regions"].items()}
         assert calls == {
-            "prepare": 1, "handover": 1, "forward": 1, "attention": 3, "moe": 3, "collective": 3,
-            "mlp": 3, "logits": 1, "sampler": 1, "sync": 1,
-        }  # fmt: skip
+            "prepare": 1,
+            "handover": 1,
+            "forward": 1,
+            "attention": 3,
+            "moe": 3,
+            "collective": 3,
+            "mlp": 3,
+            "logits": 1,
+            "sampler": 1,
+            "sync": 1,
+        }
         named = sum(row[2] for row in step["regions"].values())
         assert named + step["self"] == step["t1"] - step["t0"]
         assert len(step["calls"]["collective"]) == 3
@@ -182,8 +190,9 @@ def test_v0_other_rank_begins_its_step_when_the_order_has_come(v0: Bench) -> Non
     )
     worker = v0.steps("worker")
     assert [(s["phase"], s["reqs"], s["tokens"]) for s in worker] == [
-        ("prefill", 1, 7), ("decode", 2, 2),
-    ]  # fmt: skip
+        ("prefill", 1, 7),
+        ("decode", 2, 2),
+    ]
     for step in worker:
         assert step["t1"] - step["t0"] < 250e6  # without the 0.3 s that it waited
         assert sum(r[2] for r in step["regions"].values()) + step["self"] == step["t1"] - step["t0"]
