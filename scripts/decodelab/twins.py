@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from decodelab.variants import Variant
@@ -40,7 +40,11 @@ def _without(variant: Variant, taken: Mapping[str, Variant]) -> Variant:
     name = variant.name + SUFFIX
     while name in taken:  # by another server, or this one would be found
         name += SUFFIX
-    label = variant.label and {lang: text + LABEL[lang] for lang, text in variant.label.items()}
+    given: Any = variant.label  # a plain text is the same in all languages
+    told = given if isinstance(given, dict) else dict.fromkeys(LABEL, given)
+    label = (
+        {lang: f"{told[lang]}{LABEL[lang]}" for lang in LABEL if lang in told} if given else None
+    )
     return replace(
         variant,
         name=name,

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import statistics
+import time
 from types import SimpleNamespace
 
 import pytest
 
+from sim.core import EngineCore
 from sim.engine import PARAMS, Engine, Sequence
+from sim.parts import LAYERS, Pace, shares
+from sim.worker import Attention, Communicator, FusedMoE, Order, Worker
 
 QUIET = {**PARAMS, "step_jitter": 0.0, "start_jitter": 0.0}
 FLAGS = {
@@ -225,3 +231,86 @@ def test_metrics_agree_with_the_run():
         assert values[f"vllm:{name}_seconds_count{{M}}"] == count
         assert values[f'vllm:{name}_seconds_bucket{{le="+Inf",M}}'] == count
         assert values[f"vllm:{name}_seconds_sum{{M}}"] == pytest.approx(total)
+
+
+def test_the_steps_are_bit_for_bit_those_of_the_engine_without_parts():
+    def told(seed: int) -> str:
+        flags = {"max_num_seqs": 2 + seed, "num_scheduler_steps": 1 + 3 * (seed % 2)}
+        e = engine(PARAMS, seed, **flags, chunked=bool(seed % 3))
+        for n in range(5):
+            e.add(request(40 + n, "p" * 400 * (n + 1)), 0.0)
+        now, said = 0.0, []
+        while (step := e.step(now))[2]:
+            seconds, busy, tokens = step
+            now += seconds
+            said.append((seconds.hex(), busy.hex() if busy else "0", [n for _, n in tokens]))
+        return hashlib.sha256(repr(said).encode()).hexdigest()[:16]
+
+    known = ["a913e100f19efa6c", "aaeb2b30b772bd11", "0f33523c5cb19046", "e7a9f7f1e2e77416"]
+    assert [told(seed) for seed in range(4)] == known
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_the_parts_of_a_step_are_its_whole_cost(steps: int):
+    e = engine(num_scheduler_steps=steps, chunked=True)
+    for seq in (request(), request(), request(200)):
+        e.add(seq, 0.0)
+    for _ in range(5):
+        seconds, _, _ = e.step(0.0)
+        assert e.terms is not None
+        assert sum(shares(e.terms).values()) == pytest.approx(1000 * seconds)
+        assert min(shares(e.terms).values()) >= 0
+
+
+def test_a_worker_goes_through_every_layer_once_a_token(monkeypatch: pytest.MonkeyPatch):
+    seen: list = []
+    for kind, name in ((Attention, "forward"), (FusedMoE, "forward"), (Communicator, "all_reduce")):
+        method = getattr(kind, name)
+
+        async def counted(self: object, order: Order, method: object = method) -> None:
+            seen.append(type(self).__name__)
+            await method(self, order)  # type: ignore[operator]
+
+        monkeypatch.setattr(kind, name, counted)
+    e = engine(num_scheduler_steps=4)
+    seq = request(9)
+    seq.gone, seq.tokens = (lambda: False), asyncio.Queue()
+    e.add(seq, time.monotonic())
+
+    async def all_steps() -> None:
+        core = EngineCore(e.c, e)
+        while await core.step():
+            pass
+
+    asyncio.run(all_steps())
+    forwards = 1 + 8  # the prompt's, then two bursts of four
+    assert [seen.count(k) for k in ("Attention", "FusedMoE", "Communicator")] == [
+        forwards * LAYERS,
+        forwards * LAYERS,
+        forwards * 2 * LAYERS,
+    ]
+    assert seq.tokens.qsize() == 3
+
+
+def test_an_order_says_its_phase():
+    e = engine(chunked=True)
+    first, late = request(), request(4)
+    e.add(first, 0.0)
+    said = []
+    for _ in range(3):
+        seconds, _, handed = e.step(0.0)
+        assert e.terms is not None
+        pace = Pace(0.0, seconds, e.terms)
+        order = Order(pace, len(handed) - len(e.prompts), e.prompts, e.terms.worker_steps)
+        said.append((order.phase, order.reqs, order.tokens))
+        if len(said) == 1:
+            e.add(late, 0.0)
+    assert said == [("prefill", 1, 100), ("mixed", 2, 1 + 100 - late.cached), ("decode", 2, 2)]
+
+
+def test_the_worker_tells_its_model():
+    runner = Worker(engine().c).runner
+    assert runner.model_config.hf_text_config.to_dict()["num_hidden_layers"] == LAYERS >= 2
+    assert (runner.model.start_layer, runner.model.end_layer) == (0, LAYERS)
+    kinds = [type(module) for _, module in runner.model.named_modules()]
+    assert kinds.count(Attention) == kinds.count(FusedMoE) == LAYERS

@@ -40,6 +40,8 @@ def options() -> argparse.Namespace:
     parser.add_argument("--no-streams", action="store_true", help="401 with the key in its words")
     parser.add_argument("--deaths", help="file that counts deaths; with --max-deaths")
     parser.add_argument("--max-deaths", type=int, default=99)
+    parser.add_argument("--profiler", choices=["answers", "deaf"], help="see fake_profiler.py")
+    parser.add_argument("--profiler-says", default="", help="variable whose value it tells")
     return parser.parse_args()
 
 
@@ -178,6 +180,10 @@ def main() -> int:
         print(f"{name}={value}", repr(value), json.dumps(value), flush=True)
     for line in args.say:
         print(line, flush=True)
+    if args.profiler:
+        import fake_profiler  # of this folder, which is the first on the path of a script
+
+        fake_profiler.start(args.profiler, os.environ.get(args.profiler_says, ""))
     for _ in range(args.children):
         deaf_child(args.tag)
     time.sleep(args.start_s)
