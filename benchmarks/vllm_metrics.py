@@ -134,7 +134,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="vllm-metrics-") as name:
         folder = Path(name)
         if arguments.record:
-            record_streams(folder)
+            with engine.host_lock(LOCK_WAIT_S):
+                record_streams(folder)
         with BenchProcess(engine.PYTHON) as bench:
             streams = of_streams(bench)
             if not arguments.streams_only:
