@@ -47,7 +47,10 @@ class BenchProcess:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, at: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        fault: BaseException | None,
+        at: TracebackType | None,
     ) -> None:
         self._process.communicate()  # its stdin ends, and so does it
         self._log.close()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from cargo.record import OUTPUT_KINDS, output_gaps, percentile
@@ -98,7 +99,7 @@ def span_their_way(request: Request) -> tuple[float, list[float], float] | None:
     times = [t for t, kind in told if kind in _CHOICES]
     if not times or request["t_start_s"] is None:
         return None
-    gaps = [late - early for early, late in zip(times, times[1:], strict=False)]
+    gaps = [late - early for early, late in pairwise(times)]
     return times[0] - request["t_start_s"], gaps, times[-1] - request["t_start_s"]
 
 
@@ -116,7 +117,9 @@ def pairs(requests: Sequence[Request], bench: Mapping[str, float]) -> list[Pair]
         Pair(OUTPUT, output, bench["total_output"], output),
         Pair(TTFT, _mean(done, "ttft_s"), bench["mean_ttft_ms"] / 1e3, mean([s[0] for s in spans])),
         Pair(ITL, mean(gaps), bench["mean_itl_ms"] / 1e3, mean(their_gaps)),
-        Pair(ITL_P50, percentile(gaps, 50), bench["median_itl_ms"] / 1e3, percentile(their_gaps, 50)),
+        Pair(
+            ITL_P50, percentile(gaps, 50), bench["median_itl_ms"] / 1e3, percentile(their_gaps, 50)
+        ),
         Pair(TPOT, _mean(done, "tpot_s"), bench["mean_tpot_ms"] / 1e3, tpot),
         Pair(RATE, _mean(done, "decode_rate"), 1e3 / bench["mean_tpot_ms"], tpot and 1 / tpot),
         Pair(E2E, _mean(done, "e2e_s"), bench["mean_e2el_ms"] / 1e3, mean([s[2] for s in spans])),
@@ -124,7 +127,9 @@ def pairs(requests: Sequence[Request], bench: Mapping[str, float]) -> list[Pair]
     ]
 
 
-def _tpots(done: Sequence[Request], spans: Sequence[tuple[float, list[float], float]]) -> list[float]:
+def _tpots(
+    done: Sequence[Request], spans: Sequence[tuple[float, list[float], float]]
+) -> list[float]:
     """As calculate_metrics makes them: a request of one token has none."""
     told = zip((r["completion_tokens"] for r in done), spans, strict=True)
     return [(latency - ttft) / (n - 1) for n, (ttft, _, latency) in told if n is not None and n > 1]

@@ -1,7 +1,7 @@
 """A real server to measure on: one variant of config/vllm-cpu.yaml, started here and ended here.
 
-In:  the variant's name, more words of its command. Out: its base URL, while the context lasts. The machine's host lock is held all
-     the while, so that no study is at work beside it.
+In:  the variant's name, more words of its command. Out: its base URL, while the context lasts. `host_lock`
+     keeps studies on this machine from working beside it.
 """
 
 from __future__ import annotations
@@ -99,7 +99,9 @@ def _wait_for_health(process: subprocess.Popen[bytes], base_url: str, log: Path)
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """The server and its own children: an engine core outlives an API process that was killed."""
-    children = [] if process.poll() is not None else psutil.Process(process.pid).children(recursive=True)
+    children = (
+        [] if process.poll() is not None else psutil.Process(process.pid).children(recursive=True)
+    )
     process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(STOP_S)

@@ -35,7 +35,9 @@ class Load(NamedTuple):
 
     @property
     def name(self) -> str:
-        return f"{self.requests} requests, {self.concurrency} at once, {self.max_tokens} tokens each"
+        return (
+            f"{self.requests} requests, {self.concurrency} at once, {self.max_tokens} tokens each"
+        )
 
 
 class Turn(NamedTuple):
@@ -68,7 +70,10 @@ def turn(lab: Lab, load: Load, who: str) -> Turn:
     before = engine.scrape(lab.base_url)
     if who == "theirs":
         found = lab.bench.serve(bench_words(lab, load), lab.folder / "bench.json")
-        found |= {"total_input": found["total_input_tokens"], "total_output": found["total_output_tokens"]}
+        found |= {
+            "total_input": found["total_input_tokens"],
+            "total_output": found["total_output_tokens"],
+        }
         time.sleep(SETTLE_S)
         return Turn(who, None, found, [])
     record = run_ours(lab, load)
@@ -82,7 +87,14 @@ def run_ours(lab: Lab, load: Load) -> dict[str, Any]:
     out = lab.folder / "run.json"
     argv = [sys.executable, "-S", str(CLIENT), "--base-url", lab.base_url, "--model", lab.model]
     argv += ["--scenario", "short", "--seed", SEED, "--concurrency", str(load.concurrency)]
-    argv += ["--requests", str(load.requests), "--max-tokens", str(load.max_tokens), "--out", str(out)]
+    argv += [
+        "--requests",
+        str(load.requests),
+        "--max-tokens",
+        str(load.max_tokens),
+        "--out",
+        str(out),
+    ]
     subprocess.run(argv, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
     return found
@@ -137,7 +149,9 @@ def compare(made: Sequence[Turn]) -> list[Compared]:
     by_bench = [pairs(records[0]["requests"], bench) for bench in benches]
     out = []
     for number, pair in enumerate(by_record[0]):
-        ours, their_way = ([_known(one[number], way) for one in by_record] for way in ("ours", "ours_their_way"))
+        ours, their_way = (
+            [_known(one[number], way) for one in by_record] for way in ("ours", "ours_their_way")
+        )
         theirs = [_known(one[number], "theirs") for one in by_bench]
         out.append(Compared(pair.metric.name, pair.metric.unit, ours, their_way, theirs))
     return out

