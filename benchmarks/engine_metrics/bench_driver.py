@@ -80,6 +80,8 @@ def of_stream(stream: dict[str, Any]) -> dict[str, Any]:
         output = asyncio.run(module.async_request_openai_chat_completions(asked, session))
     finally:
         module.time = real
+    if not output.success:
+        raise ValueError(f"vLLM's client makes nothing of this stream: {output.error}")
     duration_s = clock.now_s - stream["sent_s"]
     metrics, _ = serve.calculate_metrics([], [output], duration_s, None, PERCENTILES, {})
     return {"request": vars(output), "metrics": vars(metrics)}
