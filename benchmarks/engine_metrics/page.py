@@ -69,6 +69,9 @@ def live(load: Load, compared: Sequence[Compared]) -> str:
     ]
     lines = []
     for one in compared:
+        if not one.is_known:
+            lines.append([one.name, *["not known"] * 5, "not known"])
+            continue
         medians = [median(values) for values in (one.ours, one.ours_their_way, one.theirs)]
         shown = [value(x, one.unit) for x in (*medians, one.difference, one.spread)]
         lines.append([one.name, *shown, live_verdict(one)])
@@ -90,6 +93,9 @@ def server(load: Load, turns: Sequence[Turn]) -> str:
 
 def server_line(column: Sequence[Beside]) -> list[str]:
     counter = column[0].counter
+    if not all_known(column):
+        name = f"{counter.name}: {counter.ours}"
+        return [name, "not known", counter.theirs, "not known", "not known", "not known"]
     ours, theirs, apart = (median(known(column, what)) for what in ("ours", "theirs", "apart"))
     spread = spread_of(column)
     names = [f"{counter.name}: {counter.ours}", f"{value(theirs, counter.unit)} ({counter.theirs})"]
@@ -100,10 +106,11 @@ def server_line(column: Sequence[Beside]) -> list[str]:
 def known(column: Sequence[Beside], what: str) -> list[float]:
     if what == "apart":
         return [a - b for a, b in zip(known(column, "ours"), known(column, "theirs"), strict=True)]
-    values = [getattr(one, what) for one in column]
-    if None in values:
-        raise ValueError(f"{column[0].counter.name}: not known ({what})")
-    return values
+    return [getattr(one, what) for one in column]
+
+
+def all_known(column: Sequence[Beside]) -> bool:
+    return not any(one.ours is None or one.theirs is None for one in column)
 
 
 def spread_of(column: Sequence[Beside]) -> float:
@@ -113,6 +120,8 @@ def spread_of(column: Sequence[Beside]) -> float:
 
 def server_verdict(column: Sequence[Beside]) -> str:
     counter: Counter = column[0].counter
+    if not all_known(column):
+        return UNEQUAL if counter.exact else "not known"
     apart = known(column, "apart")
     if counter.exact:
         return "equal in each run" if not any(apart) else "UNEQUAL"

@@ -8,7 +8,7 @@ The run has no warm-up: all that the counters grew by is in its requests.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from decodelab import queue_estimate, server_metrics
@@ -91,10 +91,16 @@ def beside(
         Beside(PREEMPTED, grown.total("num_preemptions_total"), grown.total("request_num_preemptions_sum")),
         Beside(TTFT, mean([r["ttft_s"] for r in done]), grown.mean("time_to_first_token_seconds")),
         Beside(ITL, span / (totals["completion_tokens"] - len(done)), grown.mean("inter_token_latency_seconds")),
-        Beside(TPOT, mean([r["tpot_s"] for r in done]), grown.mean("request_time_per_output_token_seconds")),
+        Beside(TPOT, _mean(done, "tpot_s"), grown.mean("request_time_per_output_token_seconds")),
         Beside(E2E, mean([r["e2e_s"] for r in done]), grown.mean("e2e_request_latency_seconds")),
         Beside(QUEUE, mean(list(waited.values())), grown.mean("request_queue_time_seconds")),
     ]  # fmt: skip
+
+
+def _mean(done: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    """None where one of them is not known: the server's mean is over all."""
+    values = [request[name] for request in done]
+    return None if None in values else mean(values)
 
 
 class Grown:

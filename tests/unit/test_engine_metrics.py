@@ -133,3 +133,22 @@ def test_the_recorded_streams_are_of_a_real_engine_and_whole() -> None:
         assert one.engine.startswith("vLLM ") and request["outcome"] == "ok"
         assert request["completion_tokens"] == one.options["max_tokens"]
     assert {"plain", "merged", "running_usage", "reasoning_by_four"} <= set(names)
+
+
+def test_a_run_too_late_to_tell_is_left_out_and_never_agrees_by_that() -> None:
+    """Tokens merged by a late server, their number not told: no TPOT of ours, and none is made up."""
+    late = stream(1.5, [2.0])
+    role, text, _ = late.chunks
+    merged = Stream("made", "", {}, 1.0, [role, text, (3.0, USAGE % 8 + "data: [DONE]\n\n")])
+    request = recorded.ours(merged)
+    assert request["outcome"] == "ok" and request["tpot_s"] is None
+    turns = [
+        live.Turn("ours", {"requests": [request]}, None, []),
+        live.Turn("theirs", None, bench_of(), []),
+    ]
+    tpot = next(one for one in live.compare(turns) if one.name == definitions.TPOT.name)
+    assert not tpot.is_known and not tpot.agrees
+    assert "| TPOT, mean | not known |" in page.live(live.Load(1, 1, 8), [tpot])
+    unknown = server_side.Beside(server_side.TPOT, None, 0.1)
+    assert page.server_verdict([unknown]) == "not known"
+    assert page.server_line([unknown])[-1] == "not known"
