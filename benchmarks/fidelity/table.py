@@ -74,9 +74,7 @@ def replace_block(page: str, name: str, text: str) -> str:
     pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
     changed, times = pattern.subn(lambda _: f"{begin}\n{text}\n{end}", page)
     if times != 1:
-        raise SystemExit(
-            f"client_fidelity.py: --write: {times} blocks {begin} in the page, 1 wanted"
-        )
+        raise SystemExit(f"--write: {times} blocks {begin} in the page, 1 wanted")
     return changed
 
 
