@@ -525,11 +525,12 @@ def test_an_imported_module_keeps_its_loader_and_source(v0: Bench) -> None:
     assert out.split() == ["SourceFileLoader"] * 2 + ["1", "True", "vllm.core.missing"]
 
 
-PYTHONS = sorted(Path("/root/.pyenv/versions").glob("3.*/bin/python"))
-PYTHONS = [p for p in PYTHONS if int(p.parts[4].split(".")[1]) >= 8]
+PYENV = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+OTHERS = [p for p in PYENV.glob("versions/3.*/bin/python") if int(p.parts[-3].split(".")[1]) >= 8]
+PYTHONS = [Path(sys.executable), *sorted(OTHERS)]
 
 
-@pytest.mark.parametrize("python", PYTHONS, ids=lambda p: p.parts[4])
+@pytest.mark.parametrize("python", PYTHONS, ids=lambda p: p.parts[-3])
 def test_every_python_of_the_eras_can_load_it(v0: Bench, python: Path) -> None:
     v0.run(drive(f"[{PREFILL}] + [{DECODE}] * 3"), python=str(python))
     assert len(v0.steps("worker")) == 4
