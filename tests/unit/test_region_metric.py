@@ -45,35 +45,13 @@ def study(folder: Path, slow: float = 1.0, digest: str = "a", mode: str = "event
                 (raw / "profile-7.jsonl").write_text("\n".join(told) + "\n", encoding="utf-8")
                 word = {"schema": "decodelab.profile_run/1", "mode": mode, "complete": True}
                 (raw / "profile.json").write_text(json.dumps(word), encoding="utf-8")
-    found.ask(
-        "c",
-        {
-            "kind": "compare_variants",
-            "metric": "region_ms",
-            "region": "moe",
-            "direction": "lower",
-            "points": [
-                compare(
-                    [f"base_profiled_{n}" for n in (1, 2)],
-                    [f"fast_profiled_{n}" for n in (1, 2)],
-                    "base_profiled",
-                    "fast_profiled",
-                )
-            ],
-        },
-    )
-    found.ask(
-        "t",
-        {
-            "kind": "threshold",
-            "metric": "region_share",
-            "region": "moe",
-            "target": {"op": ">=", "value": 0.2},
-            "points": [
-                {"variant": "base_profiled", "runs": {"1": ["base_profiled_1", "base_profiled_2"]}}
-            ],
-        },
-    )
+    sides = [[f"{name}_{n}" for n in (1, 2)] for name in WORK]
+    asked_ms = {"kind": "compare_variants", "metric": "region_ms", "direction": "lower"}
+    found.ask("c", {**asked_ms, "region": "moe", "points": [compare(*sides, *WORK)]})
+    asked_share = {"kind": "threshold", "metric": "region_share", "region": "moe"}
+    aim = {"target": {"op": ">=", "value": 0.2}}
+    point = {"variant": "base_profiled", "runs": {"1": sides[0]}}
+    found.ask("t", {**asked_share, **aim, "points": [point]})
     out = folder / "tables"
     aggregate.make(found.plan, found.write(folder / "runs"), folder, out)
     (folder / "plan.json").write_text(json.dumps(found.plan), encoding="utf-8")

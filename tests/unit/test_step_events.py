@@ -287,22 +287,16 @@ def test_killed_while_writing_at_any_byte() -> None:
         assert len(read.steps) >= data[:cut].count(b'"kind": "step"') - 1
 
 
-@given(
-    st.lists(
-        st.binary(max_size=60)
-        | st.recursive(
-            st.none() | st.integers() | st.text(max_size=8),
-            lambda x: (
-                st.dictionaries(
-                    st.sampled_from(["kind", "step", "regions", "t0", "config"]), x, max_size=4
-                )
-                | st.lists(x, max_size=3)
-            ),
-            max_leaves=6,
-        ).map(lambda x: json.dumps(x).encode()),
-        max_size=6,
-    )
+KEYS = st.sampled_from(["kind", "step", "regions", "t0", "config"])
+VALUES = st.recursive(
+    st.none() | st.integers() | st.text(max_size=8),
+    lambda inner: st.dictionaries(KEYS, inner, max_size=4) | st.lists(inner, max_size=3),
+    max_leaves=6,
 )
+LINES = st.binary(max_size=60) | VALUES.map(lambda value: json.dumps(value).encode())
+
+
+@given(st.lists(LINES, max_size=6))
 @settings(max_examples=150, deadline=None)
 def test_nonsense_is_no_step(files: list[bytes]) -> None:
     profile = step_events.of_lines([files])
