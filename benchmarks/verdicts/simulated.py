@@ -22,6 +22,7 @@ RATE = 8.7  # tok/s, of the baseline without noise
 TOKENS = 128
 REQUESTS = 4
 AA_STARTS = 3  # of each of the two arms that measure a floor for one-launch questions
+BETTER = ("cand", "cand-mns4")  # of several candidates the first
 SHAPES = ("none", "linear", "step", "rising")
 
 
@@ -56,6 +57,7 @@ class Design:
 
     starts: int
     aa: str = "none"
+    cells: int = 1  # candidates that the one question asks for, a grid where several
 
     @property
     def name(self) -> str:
@@ -101,7 +103,10 @@ def planned(design: Design, folder: Path) -> dict[str, Any]:
         },
         "experiments": experiments,
     }
-    path = folder / f"{design.starts}-{design.aa}.yaml"
+    if design.cells > 1:
+        several = list(range(4, 4 + design.cells))
+        study["variants"] = {"base": {}, "cand": {"vary": {"--max-num-seqs": several}}}
+    path = folder / f"{design.starts}-{design.aa}-{design.cells}.yaml"
     path.write_text(yaml.safe_dump(study), encoding="utf-8")
     return plan.expand(config.load(path, {}, folder))
 
@@ -115,7 +120,7 @@ def measured(
     levels = {}
     starts = []
     for place, launch in enumerate(order):
-        true = RATE * (1 + effect * (launch["variant"] == "cand"))
+        true = RATE * (1 + effect * (launch["variant"] in BETTER))
         levels[launch["digest"]] = true * math.exp(random.normal(0, noise.across) + drifts[place])
         starts.append(_start(launch, place))
     runs, requests = {}, {}

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from cargo import record as run_record
+from decodelab import telemetry
 from decodelab.raw_shape import RawShapeError
 
 COLUMNS = (
@@ -44,6 +45,7 @@ _EMPTY = ("", "None")
 _PRINTED_BY = 0.051  # tok/s: the evaluator prints one digit
 _GONE = 3  # failures to connect in a row, up to the end, after which a server counts as gone
 _GATEWAY = (502, 503, 504)
+_MOST = 1_000_000  # requests of a submission: an account that counts more is not one
 _CLASSES = (
     (re.compile(r"connect(ion)?(_?(error|refused|failed))?"), "connection"),
     (re.compile(r"http_[45]\d\d"), "http_error"),
@@ -52,6 +54,8 @@ _CLASSES = (
     (re.compile(r"unfinished|.*truncat.*|incomplete.*"), "truncated"),
 )
 _OTHER_CLASS = "stream_error"
+_COUNTS = ("total_requests", "attempted_requests", "not_started_requests")
+_UNCHANGED = "the evaluator's account is copied whole and unchanged; this one is not."
 _FORM = {"end_time": "a time like 2026-01-31 12:00:00,123", "success": "0 or 1"}
 
 
@@ -146,7 +150,23 @@ def read_account(path: Path) -> dict[str, Any] | None:
         raise RawShapeError(path, "the evaluator's metrics in JSON", str(error)) from error
     if not isinstance(data, dict) or not isinstance(data.get("metrics"), dict):
         raise RawShapeError(path, "an object with the key metrics", type(data).__name__)
+    _check_counts(path, data["metrics"])
     return data
+
+
+def _check_counts(path: Path, metrics: Mapping[str, Any]) -> None:
+    """What is counted with must be counts, and no more requests unsent than there were in all."""
+    found = {name: metrics.get(name) for name in _COUNTS}
+    for name, value in found.items():
+        count = telemetry.number(value)
+        if value is not None and not (
+            count is not None and count.is_integer() and 0 <= count <= _MOST
+        ):
+            raise RawShapeError(path, f"a number of requests in {name}", repr(value), _UNCHANGED)
+    total, sent, unsent = (found[name] or 0 for name in _COUNTS)
+    if total and sent + unsent > total:
+        told = f"{sent} attempted and {unsent} not started"
+        raise RawShapeError(path, f"{total} requests in all", told, _UNCHANGED)
 
 
 def _lines(path: Path) -> list[_Line]:
@@ -187,6 +207,8 @@ def _request(line: _Line) -> dict[str, Any]:
         {name: line.whole(name) for name in ("prompt_tokens", "completion_tokens", "cached_tokens")}
     )
     start = None if total_ms is None else end - total_ms / 1000.0
+    if start is not None and start < 0:
+        raise line.wrong("a total_ms that fits its end_time", f"{total_ms:g}")
     ttft_ms = line.decimal("ttft_ms")
     request.update(t_end_s=end, t_start_s=start, finish_reason=line.text("finish_reason"))
     # A row states its duration to 0.1 ms and its end to 1 ms: the stated one is the figure.

@@ -14,6 +14,7 @@ from decodelab import (
     meaning_servers,
     mistakes,
     questions,
+    races,
     targets,
     variants,
     workloads,
@@ -76,11 +77,22 @@ def _screen(todo: Check, name: str, entry: dict[str, Any]) -> None:
         todo.known((*path, "then", n), full, loads, "unknown workload")
         if full == load:
             todo.add((*path, "then", n), f"{full} is the cheap run itself", "another workload")
+    _screens_somebody(todo, path, entry)
     if screen.get("metric") is not None:
         known = questions.metric(screen["metric"])
         todo.known((*path, "metric"), known, list(race.METRICS), "no metric of a race")
     if screen.get("within") is not None:
         todo.text((*path, "within"), screen["within"], targets.share)
+
+
+def _screens_somebody(todo: Check, path: mistakes.Path, entry: dict[str, Any]) -> None:
+    """A full run that `runs` asks for as well is made in any case: somebody has to depend on the race."""
+    load, then = entry["screen"].get("workload"), entry["screen"].get("then") or []
+    racing = [loads for loads in (entry.get("runs") or {}).values() if load in (loads or [])]
+    if racing and then and not any(races.full_loads(entry, loads) for loads in racing):
+        found = f"{', '.join(map(str, then))}, which `runs` has for all that race"
+        hint = "take it out of `runs` for the variants that only run it near the best"
+        todo.add((*path, "then"), found, "a workload that hangs on the race", hint)
 
 
 def _aa(todo: Check, name: str, entry: dict[str, Any]) -> None:
@@ -103,6 +115,18 @@ def _aa(todo: Check, name: str, entry: dict[str, Any]) -> None:
         todo.add(path, found, "no aa: a server that already runs is never restarted")
 
 
+def _refusal(todo: Check, path: mistakes.Path, found: str) -> None:
+    """Of a `when:` only causes in the configuration: those of the host are never not_possible, and
+    the branch would never be taken.
+    """
+    possible = [name for name, known in CLASSES.items() if known.side == "config"]
+    if not todo.known(path, found, list(CLASSES), "unknown start_class"):
+        return
+    if found not in possible:
+        told = f"{found}, for which a start is tried again"
+        todo.add(path, told, ", ".join(possible), "what lies in the host is never not_possible")
+
+
 def _when(todo: Check, name: str, entry: dict[str, Any]) -> None:
     path = ("experiments", name, "when")
     if not entry.get("when"):
@@ -113,7 +137,7 @@ def _when(todo: Check, name: str, entry: dict[str, Any]) -> None:
     ):
         return
     for found in read["start_classes"]:
-        todo.known((*path, "start_class"), found, list(CLASSES), "unknown start_class")
+        _refusal(todo, (*path, "start_class"), found)
     other = todo.config["experiments"].get(read["experiment"])
     if other and not any(questions.asked(other)) and read["verdicts"] != ["not_possible"]:
         hint = "give it a question, or wait for its being not_possible"

@@ -3,10 +3,10 @@
 In: a blank verdict, the question, its point, the plan and the tables. Out: the verdict, filled in.
 The rules are METRICS' "Questions and verdicts": supported if the 95 % interval lies above 0 and the
 estimate reaches max(smallest_effect, floor); refuted if the interval lies below smallest_effect;
-else inconclusive. One launch an arm has to reach floor and drift together, since nothing balanced
-its order. A guard that got worse makes a supported change refuted. An arm that cannot start makes
-the verdict not_possible; an arm that is invalid or not comparable makes it invalid, with the
-reasons.
+else inconclusive. Of several candidates a claim must hold among them all (`among`). One launch an
+arm has to reach floor and drift together, since nothing balanced its order. A guard that got worse
+makes a supported change refuted. An arm that cannot start makes the verdict not_possible; an arm
+that is invalid or not comparable makes it invalid, with the reasons.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from decodelab import (
+    among,
     arms,
     decisions,
     drift,
@@ -121,6 +122,7 @@ def compare(
         verdict["reasons"] += arms.unchecked(base, cand)
     verdict["reasons"] += region_metric.said((base, cand), plan, tables)
     _decide(verdict, question, base, cand, plan, tables)
+    among.hold(verdict, question, base, cand, plan, tables)
     _left_out(verdict, plan, tables, base, cand)
     _guard(verdict, question, base, cand, plan, tables)
     _drift(verdict, base, plan, tables)

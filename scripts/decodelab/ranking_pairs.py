@@ -40,7 +40,9 @@ class Lead:
 
 
 class Pairs:
-    """The comparisons of one board. Every pair of its arms counts, whether it is asked for or not."""
+    """The comparisons of one board. Every pair of its arms counts, whether it is asked for or not;
+    where pairs were named beforehand (`claims`) only these.
+    """
 
     def __init__(
         self,
@@ -49,11 +51,12 @@ class Pairs:
         lower: bool,
         plan: Mapping[str, Any],
         tables: Tables,
+        claims: int | None = None,
     ) -> None:
         self._cells, self._metric, self._lower = dict(cells), metric, lower
         self._plan, self._tables = plan, tables
         self._found: dict[tuple[str, str], Lead] = {}
-        self.n = math.comb(len(cells), 2)
+        self.n = math.comb(len(cells), 2) if claims is None else claims
         self.confidence = effects.CONFIDENCE ** (1 / max(1, self.n))
         self.scatter = _own(arm.launches for arm in cells.values())
 

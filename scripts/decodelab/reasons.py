@@ -115,6 +115,11 @@ TEXTS: dict[str, tuple[str, str]] = {
         "one launch in an arm, so the order is not balanced: the effect does not exceed the floor"
         " plus the host's drift (field value {drift})",
     ),
+    "one_of_many": (
+        "此问题比较了 {n} 对变体：其中最好的一个单凭噪声就可能领先这么多，换作单独比较才算支持",
+        "this question compares {n} pairs of variants: the best of so many may lead by this much by"
+        " noise alone; of a single pair it would be supported",
+    ),
     "refuted_within_drift": (
         "存疑：每组只有一次启动，顺序无法平衡；主机漂移（经验值 {drift}）可能掩盖了要求的效应",
         "a doubt: one launch in an arm, so the order is not balanced; the host's drift (field value"

@@ -143,6 +143,35 @@ def test_requests_never_sent_are_counted_and_not_held_against_the_success_rate(
     assert "attempted_below_planned" in run.reasons
 
 
+@pytest.mark.parametrize("name", ["total_requests", "attempted_requests", "not_started_requests"])
+@pytest.mark.parametrize("value", ["12", [1], True, -1, 0.5, float("nan"), float("inf"), 1e9])
+def test_an_account_counts_in_whole_numbers(tmp_path: Path, name: str, value: Any) -> None:
+    path = copy(tmp_path, "whole")
+    account = evaluator_rows.account_file(path)
+    data = json.loads(account.read_text(encoding="utf-8"))
+    data["metrics"][name] = value
+    account.write_text(json.dumps(data), encoding="utf-8")
+    with pytest.raises(RawShapeError, match=name) as told:
+        evaluator_rows.read(path)
+    assert account.name in str(told.value)
+
+
+def test_no_more_requests_are_unsent_than_there_were(tmp_path: Path) -> None:
+    path = copy(tmp_path, "whole")
+    account = evaluator_rows.account_file(path)
+    data = json.loads(account.read_text(encoding="utf-8"))
+    data["metrics"]["not_started_requests"] = 1000
+    account.write_text(json.dumps(data), encoding="utf-8")
+    with pytest.raises(RawShapeError, match="12 requests in all"):
+        evaluator_rows.read(path)
+
+
+def test_a_duration_that_begins_before_all_clocks_is_refused(tmp_path: Path) -> None:
+    path = edited(copy(tmp_path), 2, total_ms="999999999999999")
+    with pytest.raises(RawShapeError, match="line 2"):
+        evaluator_rows.read(path)
+
+
 # the check ----------------------------------------------------------------------------------------
 
 
