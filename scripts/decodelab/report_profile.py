@@ -88,7 +88,8 @@ def _state(group: Group, words: Words) -> Bullet:
 
 def _how(profile: Profile, words: Words) -> Md:
     """What it was read from, and for timers of ours how they timed."""
-    source = words.say(f"profile.source.{profile.source}")
+    key = f"profile.source.{profile.source}"
+    source = words.say(key) if key in words else markdown.code(profile.source)
     if profile.source != "events" and profile.mode is None:
         return source
     mode = markdown.code(profile.mode) if profile.mode else words.say("profile.not_known")
@@ -110,6 +111,8 @@ def _step(profiles: Sequence[Profile], words: Words) -> list[Bullet]:
     if not tables:
         return [Bullet(words.say("profile.no_decode_steps"))]
     ranks = dict.fromkeys(numbers.count(one.ranks) for one in profiles)
+    if all(table.step_ms_p50 is None and table.steps is None for table in tables):
+        return []  # a plain table that tells no steps
     text = words.say(
         "profile.step",
         p50=numbers.show_range("region_ms", [table.step_ms_p50 for table in tables]),

@@ -17,6 +17,8 @@ from decodelab.words import Words
 MAX_KERNELS = 10
 _OTHERS = ("prefill", "mixed")
 _REST = step_regions.UNATTRIBUTED
+_Cell = Callable[[Sequence[float | None]], str]
+_Column = tuple[str, Callable[[Region], float | None], _Cell]
 
 
 def region_label(region: str, words: Words) -> Md:
@@ -28,11 +30,11 @@ def region_label(region: str, words: Words) -> Md:
 def shares(profiles: Sequence[Profile], words: Words) -> Shown:
     """Region by calls and milliseconds a decode step, share, and what the step would gain were it free."""
     tables = _of_phase(profiles, "decode")
-    columns: list[tuple[str, Callable[[Region], float | None], Callable[[Sequence[float | None]], str]]]
-    columns = [
+    spread = any(r.ms_p50 is not None for table in tables for r in table.regions)
+    columns: list[_Column] = [
         ("calls", lambda r: r.calls_per_step, _calls),
-        ("p50", lambda r: r.ms_p50, _ms),
-        ("p90", lambda r: r.ms_p90, _ms),
+        *([("p50", lambda r: r.ms_p50, _ms), ("p90", lambda r: r.ms_p90, _ms)] if spread else []),
+        *([] if spread else [("mean", lambda r: r.ms_mean, _ms)]),
         ("share", lambda r: r.share, _share),
         ("ceiling", lambda r: None if r.region == _REST else r.ceiling, _ceiling),
     ]
@@ -43,22 +45,18 @@ def shares(profiles: Sequence[Profile], words: Words) -> Shown:
         mine = [_region(table, name) for table in tables]
         told = [show([of(r) if r else None for r in mine]) for _, of, show in columns]
         rows.append([region_label(name, words), *told])
-    rows.append(_whole_step(tables, words))
+    rows.append(_whole_step(tables, spread, words))
     notes = [words.say("profile.note.exclusive")]
     if len(tables) > 1:
         notes.append(words.say("profile.note.range", n=str(len(tables))))
     return Shown(head, ["left"] + ["right"] * len(columns), rows, notes=notes)
 
 
-def _whole_step(tables: Sequence[Table], words: Words) -> list[str]:
-    return [
-        words.say("profile.whole_step"),
-        numbers.DASH,
-        _ms([table.step_ms_p50 for table in tables]),
-        _ms([table.step_ms_p90 for table in tables]),
-        numbers.DASH,
-        numbers.DASH,
-    ]
+def _whole_step(tables: Sequence[Table], spread: bool, words: Words) -> list[str]:
+    """A table of means alone has no spread over steps."""
+    names = ("step_ms_p50", "step_ms_p90") if spread else ("step_ms_mean",)
+    times = [_ms([getattr(table, name) for table in tables]) for name in names]
+    return [words.say("profile.whole_step"), numbers.DASH, *times, numbers.DASH, numbers.DASH]
 
 
 def other_phases(profiles: Sequence[Profile], words: Words) -> Shown | None:

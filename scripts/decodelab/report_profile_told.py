@@ -16,6 +16,7 @@ from decodelab.words import Words
 
 _CHANGES = ("closure", "overhead")  # with their sign
 _SHARES = ("spread", "limit", "share")
+_SAID = ("complete",)  # figures that the code itself says
 
 
 def sentences(kind: str, told: Iterable[Problem], words: Words) -> list[Md]:
@@ -31,7 +32,8 @@ def _sentence(kind: str, problem: Problem, words: Words) -> Md:
     wanted = words.wants(key)
     shown = {name: figure(name, value, words) for name, value in figures.items()}
     text = words.say(key, **{name: shown.get(name, numbers.DASH) for name in wanted})
-    rest = {name: text for name, text in shown.items() if name not in wanted}
+    left = [name for name in shown if name not in wanted and name not in _SAID]
+    rest = {name: shown[name] for name in left if figures[name] is not None}
     return text if not rest else words.say("profile.more_figures", text=text, rest=_rest(rest, words))
 
 
@@ -42,8 +44,6 @@ def _rest(figures: Mapping[str, Md], words: Words) -> Md:
 
 def figure(name: str, value: Any, words: Words) -> Md:
     """A figure by its name: `*_ms` in milliseconds, a closure and an overhead with their sign."""
-    if f"profile.why.{value}" in words:
-        return words.say(f"profile.why.{value}")
     if isinstance(value, list | tuple):
         items = [figure("", item, words) for item in value]
         return markdown.joined(items, words.say("sentence.comma")) if items else Md(numbers.DASH)

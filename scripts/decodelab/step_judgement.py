@@ -16,6 +16,7 @@ from decodelab import step_regions
 from decodelab.step_table import Profile, Region, Table
 
 CLASSES = ("work", "wait", "transfer", "collective", "gaps", "sync", "host", "unattributed")
+LAUNCH_GAP = "launch_gap"  # region of a trace: the device idles until the next kernel is launched
 CLOSURE = 0.03  # of the step: what a valid profile may leave in no region, or count twice
 MOST = 0.5  # of the step: more is most of it, less is its largest part
 
@@ -146,8 +147,11 @@ def _by_region(table: Table) -> _Told:
     return {r.region: (r.ms_mean or 0.0, _spread(r) or 0.0) for r in table.regions}
 
 
+_OWN_CLASS = {step_regions.UNATTRIBUTED: "unattributed", LAUNCH_GAP: "gaps"}
+
+
 def _class(region: str) -> str:
-    return "unattributed" if region == step_regions.UNATTRIBUTED else step_regions.kind(region)
+    return _OWN_CLASS.get(region) or step_regions.kind(region)
 
 
 def _by_class(profile: Profile, table: Table) -> _Told:
@@ -158,7 +162,7 @@ def _by_class(profile: Profile, table: Table) -> _Told:
             before = told.get(name, (0.0, 0.0))
             told[name] = (before[0] + ms, before[1] + (_spread(region) or 0.0))
     gap_ms = profile.gap_ms_per_step
-    if gap_ms is not None:
+    if gap_ms is not None and "gaps" not in told:  # a reader that knows why the device idles tells it by region
         left, spread = told.pop("unattributed", (0.0, 0.0))
         if left > gap_ms:
             told["unattributed"] = (left - gap_ms, spread)

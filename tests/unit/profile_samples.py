@@ -146,13 +146,13 @@ def trace() -> Profile:
 
 # Every code of the contract with the figures that its sentence wants.
 PROBLEMS = (
-    Problem("no_steps", {"why": "no steps file"}),
-    Problem("target_missing", {"region": "moe", "targets": ["vllm.moe:FusedMoE.forward"]}),
-    Problem("not_closed", {"closure": -0.071, "limit": 0.03}),
-    Problem("calls_unlike_config", {"region": "attention", "calls": 36, "expected": 40}),
-    Problem("inner_not_seen", {"regions": ["attention", "moe"], "why": "graphs"}),
+    Problem("no_steps", {"processes": 0, "untold": 0, "troubles": []}),
+    Problem("target_missing", {"regions": ["moe"]}),
+    Problem("not_closed", {"closure": -0.071, "limit": 0.03, "rank": None}),
+    Problem("calls_unlike_config", {"region": "attention", "rank": 0, "expected": 40, "seen": 36, "steps": 380, "of": 381}),
+    Problem("inner_not_seen", {"regions": ["attention", "moe"], "hint": "--enforce-eager"}),
     Problem("ranks_disagree", {"region": "moe", "spread": 0.14, "limit": 0.1}),
-    Problem("rank_missing", {"expected": 4, "found": 3}),
+    Problem("rank_missing", {"expected": 4, "found": 3, "missing": [2]}),
     Problem("overhead", {"overhead": 0.31, "limit": 0.15}),
     Problem("no_twin", {"twin": "noparser_unprofiled"}),
     Problem("output_differs", {"compared": 4, "differ": 1}),
@@ -161,7 +161,7 @@ PROBLEMS = (
     Problem("too_few_steps", {"steps": 3, "least": 20}),
 )
 DOUBTS = (
-    Problem("incomplete"),
+    Problem("incomplete", {"lines": 1, "complete": False}),
     Problem("collective_check", {"expected_ms": 3.1, "measured_ms": 2.8}),
     Problem("targets_not_found", {"regions": ["my_norm"]}),
 )
