@@ -63,30 +63,32 @@ def renamed(findings: Findings, experiment: str) -> dict[str, str]:
 
 def draw(findings: Findings, experiment: str) -> Figure | None:
     panels = {phase: bars(findings, experiment, phase) for phase in PHASES}
+    panels["prefill"] = [bar for bar in panels["prefill"] if bar.ms]
     panels = {phase: found for phase, found in panels.items() if any(bar.ms for bar in found)}
     if not panels:
         return None
     together = _small([bar for found in panels.values() for bar in found])
     shown = {p: [_gathered(bar, together) for bar in found] for p, found in panels.items()}
-    regions = figure_step_style.order({n for found in shown.values() for bar in found for n in bar.ms})
-    high = max(1, len(next(iter(shown.values())))) * INCHES
-    columns = 6
-    rows = -(-len(regions) // columns)
+    regions = figure_step_style.order(
+        {n for found in shown.values() for bar in found for n in bar.ms}
+    )
+    high = [len(found) * INCHES + 0.3 for found in shown.values()]
+    of, names = figure_step_style.looks(findings), renamed(findings, experiment)
+    below = figure_step_style.legend_inches(regions, names)
     with figure_style.style():
         figure, grid = plt.subplots(
             len(shown),
             1,
             squeeze=False,
-            figsize=(10.5, (high + 0.95) * len(shown) + 0.26 * rows + 0.6),
+            figsize=(10.5, sum(high) + 0.62 * len(shown) + below + 0.75),
+            height_ratios=high,
             layout="constrained",
         )
-        of, names = figure_step_style.looks(findings), renamed(findings, experiment)
         for axes, (phase, found) in zip(grid[:, 0], shown.items(), strict=True):
             _panel(axes, found, regions, of)
             axes.set_title(f"{phase} step", loc="left")
         grid[-1][0].set_xlabel("ms a step (mean)")
-        handles = figure_step_style.legend(regions, of, names)
-        figure.legend(handles=handles, loc="outside lower center", ncols=min(columns, len(handles)))
+        figure_step_style.legend(figure, regions, of, names)
         figure_style.title(figure, f"Where a step's time goes: {experiment}")
         figure_style.room(figure)
         figure_style.banner(figure, findings.sources(_runs(findings, experiment)))
@@ -115,7 +117,10 @@ def _gathered(bar: Bar, together: set[str]) -> Bar:
 
 
 def _panel(
-    axes: Axes, found: Sequence[Bar], regions: Sequence[str], of: Mapping[str, figure_step_style.Look]
+    axes: Axes,
+    found: Sequence[Bar],
+    regions: Sequence[str],
+    of: Mapping[str, figure_step_style.Look],
 ) -> None:
     longest = max(sum(bar.ms.values()) for bar in found)
     axes.set_xlim(0, longest * 1.16)
@@ -150,7 +155,9 @@ def _segment(
     axes.barh(place, ms, left=left, height=0.66, color=colour, hatch=hatch, edgecolor=edge, lw=0.6)
     if ms < LABELLED * longest:
         return
-    box = {"boxstyle": "round,pad=0.12", "facecolor": "white", "edgecolor": "none"} if hatch else None
+    box = (
+        {"boxstyle": "round,pad=0.12", "facecolor": "white", "edgecolor": "none"} if hatch else None
+    )
     axes.text(
         left + ms / 2,
         place,

@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from matplotlib import colors, font_manager
+from matplotlib.figure import Figure
 from matplotlib.ft2font import FT2Font
 from matplotlib.patches import Patch
 
@@ -46,6 +47,7 @@ LOOKS: dict[str, Look] = {
 _OWN = ("#999933", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#332288")
 _OWN_HATCH = ("xxx", "\\\\\\", "+++", "ooo")
 EDGE = "#555555"
+LEGEND_CHARACTERS = 24  # of a line
 
 
 def looks(findings: Findings) -> dict[str, Look]:
@@ -73,11 +75,30 @@ def ink(colour: str) -> str:
     return figure_style.INK if light else "white"
 
 
-def legend(regions: Sequence[str], of: dict[str, Look], names: dict[str, str]) -> list[Patch]:
-    return [
-        Patch(facecolor=of[r][0], hatch=of[r][1], edgecolor=EDGE, lw=0.5, label=names.get(r, r))
+def legend(
+    figure: Figure, regions: Sequence[str], of: dict[str, Look], names: dict[str, str]
+) -> None:
+    """Below the panels, in as many columns as the longest name leaves room for."""
+    handles = [
+        Patch(facecolor=of[r][0], hatch=of[r][1], edgecolor=EDGE, lw=0.5, label=_named(r, names))
         for r in regions
     ]
+    columns = _columns(regions, names)
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, columnspacing=1.4)
+
+
+def legend_inches(regions: Sequence[str], names: dict[str, str]) -> float:
+    lines = max((_named(r, names).count("\n") + 1 for r in regions), default=1)
+    return 0.24 * -(-len(regions) // _columns(regions, names)) * (1 if lines == 1 else 1.3)
+
+
+def _named(region: str, names: dict[str, str]) -> str:
+    return wrapped(names.get(region, region), LEGEND_CHARACTERS)
+
+
+def _columns(regions: Sequence[str], names: dict[str, str]) -> int:
+    widest = max(len(line) for r in regions for line in _named(r, names).split("\n"))
+    return max(1, min(6, len(regions), 118 // (widest + 7)))
 
 
 def wrapped(name: str, width: int = 26) -> str:
@@ -89,7 +110,9 @@ def wrapped(name: str, width: int = 26) -> str:
 def stand_ins(names: Iterable[str]) -> dict[str, str]:
     """Names with a character that the font lacks, and what stands for them in the figure: a reader sees no boxes.
     The caption says which is which."""
-    lacking = [name for name in dict.fromkeys(names) if any(ord(c) not in _drawable() for c in name)]
+    lacking = [
+        name for name in dict.fromkeys(names) if any(ord(c) not in _drawable() for c in name)
+    ]
     return {name: f"region {place}*" for place, name in enumerate(lacking, start=1)}
 
 

@@ -6,6 +6,7 @@ matplotlib figure; None where there are no spans. Only the first steps and ranks
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from decodelab.findings import Findings
 MAX_STEPS = 3
 MAX_RANKS = 8
 MAX_SPANS = 6000  # shapes of one figure: fewer steps where they would be more
+FINE = 0.004  # of the axis: spans as short have no edge, which would hide their colour
 INCHES = 0.24  # one depth of a track
 EDGE = figure_step_style.EDGE
 Span = tuple[str, int, float, float]  # region, depth, begin and end in ms
@@ -39,7 +41,10 @@ def steps(timeline: Sequence[Mapping[str, Any]]) -> list[int]:
     """The first steps of the workers, as many as can be drawn."""
     workers = [one for one in timeline if one["rank"] is not None and one["spans"]]
     numbers = sorted({one["step"] for one in workers})[:MAX_STEPS]
-    while len(numbers) > 1 and sum(len(o["spans"]) for o in workers if o["step"] in numbers) > MAX_SPANS:
+    while (
+        len(numbers) > 1
+        and sum(len(o["spans"]) for o in workers if o["step"] in numbers) > MAX_SPANS
+    ):
         numbers.pop()
     return numbers
 
@@ -60,13 +65,13 @@ def tracks(timeline: Sequence[Mapping[str, Any]]) -> list[Track]:
 
 
 def _window(timeline: Sequence[Mapping[str, Any]], chosen: Sequence[int]) -> tuple[float, float]:
-    spans = [s for o in timeline if o["rank"] is not None and o["step"] in chosen for s in o["spans"]]
+    spans = [
+        s for o in timeline if o["rank"] is not None and o["step"] in chosen for s in o["spans"]
+    ]
     return min((s[2] for s in spans), default=0.0), max((s[3] for s in spans), default=0.0)
 
 
-def _track(
-    label: str, entries: Sequence[Mapping[str, Any]], window: tuple[float, float]
-) -> Track:
+def _track(label: str, entries: Sequence[Mapping[str, Any]], window: tuple[float, float]) -> Track:
     begin, end = window
     spans = [(str(r), int(d), float(b), float(e)) for one in entries for r, d, b, e in one["spans"]]
     return Track(label, tuple(s for s in spans if s[3] >= begin and s[2] <= end))
@@ -83,18 +88,17 @@ def draw(findings: Findings, run: str) -> Figure | None:
         return None
     regions = figure_step_style.order({s[0] for track in shown for s in track.spans})
     high = sum(track.depths for track in shown) * INCHES + 0.12 * len(shown)
-    rows = -(-len(regions) // 6)
+    of, names = figure_step_style.looks(findings), renamed(timeline)
+    below = figure_step_style.legend_inches(regions, names)
     with figure_style.style():
         figure, axes = plt.subplots(
-            figsize=(11, max(1.2, high) + 0.26 * rows + 1.35), layout="constrained"
+            figsize=(11, max(1.2, high) + below + 1.4), layout="constrained"
         )
-        of = figure_step_style.looks(findings)
         _rows(axes, shown, of)
         _steps(axes, timeline)
         axes.set_xlim(*_window(timeline, steps(timeline)))
         axes.set_xlabel("ms since the first step began")
-        handles = figure_step_style.legend(regions, of, renamed(timeline))
-        figure.legend(handles=handles, loc="outside lower center", ncols=min(6, len(handles)))
+        figure_step_style.legend(figure, regions, of, names)
         figure_style.title(figure, f"Decode steps: {run}")
         figure_style.room(figure)
         figure_style.banner(figure, findings.sources([run]))
@@ -103,6 +107,9 @@ def draw(findings: Findings, run: str) -> Figure | None:
 
 def _rows(axes: Axes, shown: Sequence[Track], of: Mapping[str, figure_step_style.Look]) -> None:
     """A track is as high as it is deep; what is called inside another lies below it."""
+    fine_ms = FINE * (
+        max(s[3] for t in shown for s in t.spans) - min(s[2] for t in shown for s in t.spans)
+    )
     y, ticks = 0.0, []
     for track in shown:
         ticks.append(y + track.depths / 2)
@@ -111,8 +118,14 @@ def _rows(axes: Axes, shown: Sequence[Track], of: Mapping[str, figure_step_style
                 own = [(b, e - b) for r, d, b, e in track.spans if (r, d) == (name, depth)]
                 if own:
                     colour, hatch = of[name]
+                    line = 0.25 if statistics.median(ms for _, ms in own) > fine_ms else 0.0
                     axes.broken_barh(
-                        own, (y + depth, 0.92), facecolor=colour, hatch=hatch, edgecolor=EDGE, lw=0.25
+                        own,
+                        (y + depth, 0.92),
+                        facecolor=colour,
+                        hatch=hatch,
+                        edgecolor=EDGE,
+                        lw=line,
                     )
         y += track.depths + 0.5
         axes.axhline(y - 0.29, color="#bbbbbb", lw=0.6)
@@ -136,4 +149,3 @@ def _steps(axes: Axes, timeline: Sequence[Mapping[str, Any]]) -> None:
             textcoords="offset points",
             fontsize=9,
         )
-

@@ -2,7 +2,8 @@
 read-only data.
 
 In: plan.json, tables/{runs,requests,telemetry,gpus,starts}.csv, tables/profiles.json (if any), verdicts.json, the
-indexes in runs/ and the answers in backends/ (may be absent). Out: one `Findings`. An empty cell is None; nothing is computed here.
+indexes in runs/ and the answers in backends/ (may be absent). Out: one `Findings`. An empty cell is None; nothing is
+computed here.
 """
 
 from __future__ import annotations
@@ -72,7 +73,9 @@ class Findings:
     planned: Mapping[str, Row] = field(default_factory=dict)  # the plan's runs by name
     probes: list[Probe] = field(default_factory=list)  # what the engines told of their backends
     profiles: Mapping[str, Profile] = field(default_factory=dict)  # by run
-    given_profiles: Mapping[str, Profile] = field(default_factory=dict)  # files, by their name in the config
+    given_profiles: Mapping[str, Profile] = field(
+        default_factory=dict
+    )  # files, by their name in the config
     traces: frozenset[str] = frozenset()  # runs that have one to open in Perfetto
 
     @property
@@ -219,7 +222,8 @@ def load(plan: Path, tables: Path, verdicts: Path, published: Path | None = None
         profiles=_profiles(profiles, "profiles"),
         given_profiles=_profiles(profiles, "given"),
         traces=frozenset(
-            file.name.removesuffix(".json.gz") for file in (tables.parent / "traces").glob("*.json.gz")
+            file.name.removesuffix(".json.gz")
+            for file in (tables.parent / "traces").glob("*.json.gz")
         ),
     )
 

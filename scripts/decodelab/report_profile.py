@@ -93,7 +93,9 @@ def _how(profile: Profile, words: Words) -> Md:
     if profile.source != "events" and profile.mode is None:
         return source
     mode = markdown.code(profile.mode) if profile.mode else words.say("profile.not_known")
-    return markdown.joined([source, words.say("profile.mode", mode=mode)], words.say("sentence.comma"))
+    return markdown.joined(
+        [source, words.say("profile.mode", mode=mode)], words.say("sentence.comma")
+    )
 
 
 def _invalid(group: Group, words: Words) -> list[Bullet]:
@@ -163,10 +165,11 @@ def _value(metric: str, told: Any) -> Md:
 
 def _output(profile: Profile, words: Words) -> Md | None:
     told: Mapping[str, Any] = profile.same_output or {}
-    if told.get("same") is None:
+    same, compared = told.get("same"), told.get("compared")
+    if same is None:
         return words.say("profile.output_not_compared") if profile.source == "events" else None
-    key = "profile.output_same" if told["same"] else "profile.output_differs"
-    return words.say(key, n=numbers.count(told.get("compared")))
+    key = "profile.output_same" if same is True or same == compared else "profile.output_differs"
+    return words.say(key, n=numbers.count(compared))
 
 
 def _doubts(profiles: Iterable[Profile], words: Words) -> list[Bullet]:
@@ -180,7 +183,9 @@ def _doubts(profiles: Iterable[Profile], words: Words) -> list[Bullet]:
 
 def _collectives(profiles: Sequence[Profile], words: Words) -> list[Bullet]:
     """Time in collectives, waiting for the slowest rank apart from the transfer."""
-    found = [r for one in profiles if (t := one.table()) for r in t.regions if r.region == "collective"]
+    found = [
+        r for one in profiles if (t := one.table()) for r in t.regions if r.region == "collective"
+    ]
     if not found:
         return []
 

@@ -68,7 +68,9 @@ def other_phases(profiles: Sequence[Profile], words: Words) -> Shown | None:
     head = [words.say("profile.column.region")]
     for phase in phases:
         label = words.say(f"profile.phase.{phase}")
-        head += [words.say(f"profile.column.phase_{what}", phase=label) for what in ("p50", "share")]
+        head += [
+            words.say(f"profile.column.phase_{what}", phase=label) for what in ("p50", "share")
+        ]
     rows: list[list[str]] = []
     for name in _names([table for tables in phases.values() for table in tables]):
         row: list[str] = [region_label(name, words)]
@@ -77,7 +79,8 @@ def other_phases(profiles: Sequence[Profile], words: Words) -> Shown | None:
             row += [_ms([r.ms_p50 if r else None for r in mine])]
             row += [_share([r.share if r else None for r in mine])]
         rows.append(row)
-    step, counts = [words.say("profile.whole_step")], [words.say("profile.steps")]
+    step: list[str] = [words.say("profile.whole_step")]
+    counts: list[str] = [words.say("profile.steps")]
     for tables in phases.values():
         step += [_ms([table.step_ms_p50 for table in tables]), numbers.DASH]
         counts += [_counts([table.steps for table in tables]), numbers.DASH]

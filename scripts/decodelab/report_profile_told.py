@@ -16,7 +16,7 @@ from decodelab.words import Words
 
 _CHANGES = ("closure", "overhead")  # with their sign
 _SHARES = ("spread", "limit", "share")
-_SAID = ("complete",)  # figures that the code itself says
+_SAID = ("complete", "profiled", "twin", "metric", "launches")  # by the code itself, or beside it
 
 
 def sentences(kind: str, told: Iterable[Problem], words: Words) -> list[Md]:
@@ -34,7 +34,9 @@ def _sentence(kind: str, problem: Problem, words: Words) -> Md:
     text = words.say(key, **{name: shown.get(name, numbers.DASH) for name in wanted})
     left = [name for name in shown if name not in wanted and name not in _SAID]
     rest = {name: shown[name] for name in left if figures[name] is not None}
-    return text if not rest else words.say("profile.more_figures", text=text, rest=_rest(rest, words))
+    return (
+        text if not rest else words.say("profile.more_figures", text=text, rest=_rest(rest, words))
+    )
 
 
 def _rest(figures: Mapping[str, Md], words: Words) -> Md:
@@ -44,6 +46,8 @@ def _rest(figures: Mapping[str, Md], words: Words) -> Md:
 
 def figure(name: str, value: Any, words: Words) -> Md:
     """A figure by its name: `*_ms` in milliseconds, a closure and an overhead with their sign."""
+    if name == "why" and f"profile.why.{value}" in words:
+        return words.say(f"profile.why.{value}")
     if isinstance(value, list | tuple):
         items = [figure("", item, words) for item in value]
         return markdown.joined(items, words.say("sentence.comma")) if items else Md(numbers.DASH)

@@ -43,7 +43,9 @@ def _sentence(judged: Judgement, group: Group, words: Words) -> Md:
     if judged.state == "unranked":
         return words.say(f"step.unranked.{judged.why}")
     if judged.state == "order":
-        return words.say("step.order", order=_order(judged, words), overhead=_overhead(group, words))
+        return words.say(
+            "step.order", order=_order(judged, words), overhead=_overhead(group, words)
+        )
     step = numbers.show("region_ms", judged.step_ms)
     if judged.state == "tie":
         return words.say("step.tie", step=step, names=_parts(judged.leading, _class_label, words))
@@ -73,7 +75,10 @@ def _class_label(name: str, words: Words) -> Md:
 
 
 def _figures(part: Part) -> dict[str, str]:
-    return {"ms": numbers.show("region_ms", part.ms), "share": numbers.show("region_share", part.share)}
+    return {
+        "ms": numbers.show("region_ms", part.ms),
+        "share": numbers.show("region_share", part.share),
+    }
 
 
 def _parts(parts: Iterable[Part], label: object, words: Words) -> Md:

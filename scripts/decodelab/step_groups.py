@@ -29,10 +29,13 @@ class Group:
 
 
 def groups(findings: Findings) -> list[Group]:
-    found, seen = [], set()
+    found: list[Group] = []
+    seen: set[str] = set()
     for experiment in findings.experiments:
         for arm in findings.arms(experiment):
-            mine = {name: findings.profiles[name] for name in arm.names if name in findings.profiles}
+            mine = {
+                name: findings.profiles[name] for name in arm.names if name in findings.profiles
+            }
             if mine and not seen & set(mine):
                 seen |= set(mine)
                 found.append(Group(experiment, arm.variant, arm, mine))

@@ -42,7 +42,9 @@ class Judgement:
     step_ms: float | None = None
     leading: tuple[Part, ...] = ()  # classes; more than one where they tie
     regions: tuple[Part, ...] = ()  # of the class that leads; more than one where they tie
-    order: tuple[tuple[str, ...], ...] = ()  # regions, the most time first; those together are level
+    order: tuple[
+        tuple[str, ...], ...
+    ] = ()  # regions, the most time first; those together are level
     classes: tuple[Part, ...] = ()
 
     @property
@@ -162,7 +164,9 @@ def _by_class(profile: Profile, table: Table) -> _Told:
             before = told.get(name, (0.0, 0.0))
             told[name] = (before[0] + ms, before[1] + (_spread(region) or 0.0))
     gap_ms = profile.gap_ms_per_step
-    if gap_ms is not None and "gaps" not in told:  # a reader that knows why the device idles tells it by region
+    if (
+        gap_ms is not None and "gaps" not in told
+    ):  # a reader that knows why the device idles tells it by region
         left, spread = told.pop("unattributed", (0.0, 0.0))
         if left > gap_ms:
             told["unattributed"] = (left - gap_ms, spread)
