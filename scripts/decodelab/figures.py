@@ -15,7 +15,18 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from decodelab import figure_curve, figure_grid, figure_pareto, figure_style, figure_timeline, words
+from decodelab import (
+    figure_curve,
+    figure_grid,
+    figure_pareto,
+    figure_step_stack,
+    figure_step_style,
+    figure_step_timeline,
+    figure_style,
+    figure_timeline,
+    step_groups,
+    words,
+)
 from decodelab.findings import Findings, Row
 from decodelab.report_labels import metric_label, statistic
 from decodelab.words import Words
@@ -92,6 +103,7 @@ def _of_experiment(
             _drawer(figure_timeline.draw_telemetry, findings, run),
             {"run": run},
         )
+    yield from _of_steps(findings, experiment)
     metric = _grid_metric(findings, experiment)
     if any(findings.is_cell(arm.variant) for arm in findings.arms(experiment)):
         texts: Texts = {
@@ -108,6 +120,45 @@ def _of_experiment(
             _drawer(figure_pareto.draw, findings, experiment),
             {"experiment": experiment},
         )
+
+
+def _of_steps(
+    findings: Findings, experiment: str
+) -> Iterator[tuple[dict[str, Any], Callable[[], Figure | None], Texts]]:
+    """Of the profiles that state shares: no figure of a region comes from another."""
+    groups = [g for g in step_groups.of_experiment(findings, experiment) if g.states_shares]
+    if not groups:
+        return
+    bars = figure_step_stack.bars(findings, experiment, "decode")
+    texts: Texts = {
+        "experiment": experiment,
+        "variants": ", ".join(dict.fromkeys(bar.label for bar in bars if bar.ms)),
+        "renamed": _renamed(figure_step_stack.renamed(findings, experiment)),
+    }
+    yield (
+        _entry("step_stack", experiment, experiment),
+        _drawer(figure_step_stack.draw, findings, experiment),
+        texts,
+    )
+    told = [n for g in groups if g.arm for n, one in g.usable.items() if one.timeline]
+    first = {findings.planned[run]["variant"]: run for run in reversed(told)}
+    for run in [run for run in told if run in first.values()][:MAX_TIMELINES]:
+        timeline = findings.profiles[run].timeline
+        yield (
+            _entry("step_timeline", experiment, run),
+            _drawer(figure_step_timeline.draw, findings, run),
+            {
+                "run": run,
+                "steps": str(len(figure_step_timeline.steps(timeline))),
+                "renamed": _renamed(figure_step_timeline.renamed(timeline)),
+            },
+        )
+
+
+def _renamed(stands: dict[str, str]) -> Callable[[Words], str]:
+    """What a caption adds where the figure's font cannot write a name."""
+    names = figure_step_style.said(stands)
+    return lambda word: " " + word.plain("figure.renamed", names=names) if names else ""
 
 
 def _drawer(

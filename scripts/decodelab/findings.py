@@ -1,8 +1,9 @@
 """What a report is written from: plan, tables, verdicts and the index of published files, as
 read-only data.
 
-In: plan.json, tables/{runs,requests,telemetry,gpus,starts}.csv, verdicts.json, the indexes in runs/ and the
-answers in backends/ (may be absent). Out: one `Findings`. An empty cell is None; nothing is computed here.
+In: plan.json, tables/{runs,requests,telemetry,gpus,starts}.csv, tables/profiles.json (if any), verdicts.json, the
+indexes in runs/ and the answers in backends/ (may be absent). Out: one `Findings`. An empty cell is None; nothing is
+computed here.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from decodelab import backend_probe
+from decodelab import backend_probe, step_table
 from decodelab.backend_probe import Probe
+from decodelab.step_table import Profile
 
 Row = dict[str, Any]
 Verdict = dict[str, Any]
@@ -23,6 +25,7 @@ Verdict = dict[str, Any]
 PLAN_SCHEMA = "decodelab.plan/1"
 PUBLISHED_SCHEMA = "decodelab.published/1"
 VERDICTS_SCHEMA = "decodelab.verdicts/1"
+PROFILES_SCHEMA = "decodelab.profiles/1"
 _ARM = ("variant", "workload", "scenario", "concurrency", "requests", "max_tokens")
 _TEXT = """
 run variant workload scenario start_id source outcome error decode_end validity reasons uuid server
@@ -69,6 +72,11 @@ class Findings:
     published: Mapping[str, Any] | None
     planned: Mapping[str, Row] = field(default_factory=dict)  # the plan's runs by name
     probes: list[Probe] = field(default_factory=list)  # what the engines told of their backends
+    profiles: Mapping[str, Profile] = field(default_factory=dict)  # by run
+    given_profiles: Mapping[str, Profile] = field(
+        default_factory=dict
+    )  # files, by their name in the config
+    traces: frozenset[str] = frozenset()  # runs that have one to open in Perfetto
 
     @property
     def experiments(self) -> Mapping[str, Any]:
@@ -198,6 +206,7 @@ def load(plan: Path, tables: Path, verdicts: Path, published: Path | None = None
     """`published` is the folder of the named files; without its indexes a report has no digests."""
     plan_data = _json(plan, PLAN_SCHEMA)
     judged = _json(verdicts, VERDICTS_SCHEMA)
+    profiles = tables / "profiles.json"
     return Findings(
         plan=plan_data,
         runs={row["run"]: row for row in _table(tables / "runs.csv")},
@@ -210,7 +219,22 @@ def load(plan: Path, tables: Path, verdicts: Path, published: Path | None = None
         published=_indexes(published) if published else None,
         planned={run["name"]: run for run in plan_data.get("runs") or []},
         probes=backend_probe.load(published.parent / backend_probe.FOLDER) if published else [],
+        profiles=_profiles(profiles, "profiles"),
+        given_profiles=_profiles(profiles, "given"),
+        traces=frozenset(
+            file.name.removesuffix(".json.gz")
+            for file in (tables.parent / "traces").glob("*.json.gz")
+        ),
     )
+
+
+def _profiles(path: Path, which: str) -> Mapping[str, Profile]:
+    """None of a study that measured none."""
+    told = _json(path, PROFILES_SCHEMA) if path.is_file() else {}
+    try:
+        return {name: step_table.of_json(one) for name, one in (told.get(which) or {}).items()}
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnreadableInput(f"{path}: no profile ({error!r})") from error
 
 
 def _json(path: Path, schema: str | None) -> Any:

@@ -33,6 +33,7 @@ class Style:
 
 _STYLES = {
     "seconds": Style("s", 2, 1, significant=True),
+    "milliseconds": Style(" ms", 2, 1, significant=True),
     "rate": Style(" tok/s", 2, 1),
     "share": Style("%", 1, 1, factor=100.0),
     "percent": Style("%", 2, 1, peak=0),
@@ -54,6 +55,8 @@ _KINDS = {
     "itl_s": "seconds",
     "step_s": "seconds",
     "queue_s": "seconds",
+    "region_ms": "milliseconds",
+    "region_share": "share",
     "server_ttft_s": "seconds",
     "server_itl_s": "seconds",
     "client_lag_s": "seconds",
@@ -308,6 +311,19 @@ def target(metric: str, wanted: object, op: str | None = None) -> str:
         return DASH
     text = plain(metric, float(wanted))
     return f"{op} {text}" if op else text
+
+
+def per_step(value: float | None) -> str:
+    """Calls or launches a step, and any plain number: whole ones without a point, `13.3`."""
+    if not known(value):
+        return DASH
+    assert value is not None
+    return fixed(value, 0 if float(value).is_integer() else 1 if abs(value) >= 1 else 2)
+
+
+def times(value: float | None) -> str:
+    """A factor, `2.13×`."""
+    return f"{fixed(value, 2)}×" if known(value) and value is not None else DASH
 
 
 def count(value: float | None) -> str:

@@ -28,6 +28,8 @@ from decodelab import (
     report_guidance,
     report_instrument,
     report_path,
+    report_profile,
+    report_step,
     report_summary,
 )
 from decodelab import words as words_module
@@ -53,6 +55,8 @@ class Content:
     seen: list[Bullet]
     raw: Md
     sections: list[Section]
+    step: list[Bullet]  # what the profiles say that a decode step goes to
+    profiles: list[report_profile.Block]  # given by the config, of no experiment's variant
     bottleneck: list[Bullet]
     excluded: list[Bullet]
     next: list[Bullet]
@@ -126,6 +130,8 @@ def compose(
             report_experiment.section(findings, name, heading, figures, folder, words)
             for name, heading in report_experiment.headings(findings, words).items()
         ],
+        step=report_step.bullets(findings, words),
+        profiles=report_profile.blocks(findings, None, words),
         bottleneck=ranked,
         excluded=excluded,
         next=report_guidance.next_steps(findings, words),

@@ -19,6 +19,7 @@ from decodelab import (
     report_environment,
     report_noise,
     report_path,
+    report_profile,
     report_ranking,
     report_stream,
     report_verdicts,
@@ -57,6 +58,7 @@ class Section:
     tables: list[Table]
     ranking: list[Bullet]  # of a grid: what may be said of the best
     requests: list[tuple[Md, list[Bullet]]]
+    profiles: list[report_profile.Block]  # of a decode step
     figures: list[Figure]
     verdicts: list[Bullet]
     verdict_table: Table | None
@@ -114,6 +116,7 @@ def section(
         ],
         ranking=report_ranking.bullets(findings, name, words),
         requests=_requests(findings, name, words),
+        profiles=report_profile.blocks(findings, name, words),
         figures=_figures(figures, name, folder, words),
         verdicts=[] if many else report_verdicts.verdict_bullets(findings, verdicts, words),
         verdict_table=(report_verdicts.verdict_table(findings, verdicts, words) if many else None),

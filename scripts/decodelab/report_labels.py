@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from decodelab import markdown, numbers
-from decodelab.findings import Arm, Findings, Row
+from decodelab.findings import Arm, Findings, Row, Verdict
 from decodelab.markdown import Md
 from decodelab.words import Words
 
@@ -30,6 +30,13 @@ def metric_label(words: Words, metric: str) -> Md:
     if which:
         label = words.say(f"statistic.{which}", metric=label)
     return words.say("statistic.adjusted", metric=label) if adjusted else label
+
+
+def asked_label(findings: Findings, verdict: Verdict, words: Words) -> Md:
+    """The metric of a verdict; one of a step's region with the region."""
+    label = metric_label(words, verdict.get("metric") or "")
+    region = verdict.get("region") or findings.question(verdict).get("region")
+    return words.say("metric.of_region", metric=label, region=region) if region else label
 
 
 def statistic(metric: str, row: Row) -> str:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from decodelab import markdown, numbers
+from decodelab import markdown, numbers, report_step
 from decodelab.findings import Findings, Row, Verdict
 from decodelab.markdown import Md
 from decodelab.report_labels import metric_label, rate_of
@@ -38,6 +38,7 @@ def lines(findings: Findings, words: Words) -> list[Md]:
     ranked = [(HEAD, line) for line in (*_headline(findings, words), *_gates(findings, words))]
     for experiment in findings.experiments:
         ranked += _experiment(findings, experiment, words)
+    ranked += [(DECIDED, line) for line in report_step.summary(findings, words)]
     ranked += [(ANOMALY, item.text) for item in anomalies(findings, None, words, shown=1)]
     for why in ("not_chosen", "undecided"):
         held_back = [name for name in findings.experiments if findings.held_back(name) == why]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from decodelab import markdown, numbers, report_noise
 from decodelab.findings import Findings, Verdict, values
 from decodelab.markdown import Md
-from decodelab.report_labels import metric_label, statistic
+from decodelab.report_labels import asked_label, metric_label, statistic
 from decodelab.report_tables import Table
 from decodelab.words import Words
 
@@ -34,7 +34,7 @@ def answer(findings: Findings, verdict: Verdict, words: Words, coarse: bool = Fa
     target = verdict.get("target")
     bounds = verdict.get("expected") or findings.question(verdict).get("expected")
     places: dict[str, object] = {
-        "metric": metric_label(words, metric),
+        "metric": asked_label(findings, verdict, words),
         "baseline": verdict.get("baseline") or numbers.DASH,
         "candidate": verdict.get("candidate") or numbers.DASH,
         "before": numbers.show(
@@ -115,7 +115,7 @@ def level_fact(findings: Findings, verdict: Verdict, words: Words) -> Md:
     bounds = verdict.get("expected") or findings.question(verdict).get("expected")
     return words.say(
         f"next.level.{verdict['verdict']}",
-        metric=metric_label(words, metric),
+        metric=asked_label(findings, verdict, words),
         value=numbers.about(metric, _value(verdict)),
         expected=numbers.expected(metric, bounds) if bounds else numbers.DASH,
     )
@@ -245,7 +245,7 @@ def question_text(findings: Findings, verdict: Verdict, words: Words) -> Md:
     metric = verdict.get("metric") or ""
     return words.say(
         f"ask.{verdict['kind']}",
-        metric=metric_label(words, metric),
+        metric=asked_label(findings, verdict, words),
         baseline=verdict.get("baseline") or numbers.DASH,
         candidate=verdict.get("candidate") or numbers.DASH,
         target=numbers.target(metric, verdict.get("target")),
@@ -345,7 +345,7 @@ def verdict_table(findings: Findings, verdicts: Sequence[Verdict], words: Words)
                 word(state(findings, verdict), words),
                 markdown.code(verdict.get("candidate") or numbers.DASH),
                 markdown.code(verdict.get("baseline") or numbers.DASH),
-                metric_label(words, metric),
+                asked_label(findings, verdict, words),
                 _point(verdict, words) or numbers.DASH,
                 _before_after(metric, before, after),
                 points(verdict, numbers.effect(verdict.get("effect")), words),

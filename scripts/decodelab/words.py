@@ -64,6 +64,10 @@ class Words:
     def __contains__(self, key: str) -> bool:
         return key in self._texts
 
+    def wants(self, key: str) -> set[str]:
+        """The places that a text has."""
+        return places(self._texts[key])
+
     def say(self, key: str, **values: object) -> Md:
         """The text of a key, ready for the report."""
         if key not in self._texts:
