@@ -25,7 +25,17 @@ from decodelab.words import Words
 PARTS = words_module.CATALOGUES / "html"
 SCRIPTS = ("page.js", "tables.js", "figures.js")
 # What the scripts say, in the language that is shown.
-SAID = "sort sorted_up sorted_down zoom pan zoom_in zoom_out reset download".split()
+SAID = [
+    "sort",
+    "sorted_up",
+    "sorted_down",
+    "zoom",
+    "pan",
+    "zoom_in",
+    "zoom_out",
+    "reset",
+    "download",
+]
 
 
 def write(pages: Mapping[str, str], folder: Path) -> str:

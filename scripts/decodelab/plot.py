@@ -78,6 +78,11 @@ class Plot:
         }
 
 
+def colour(given: str) -> str:
+    """Black is the ink's, which is light on a dark page."""
+    return INK if given == "#000000" else given
+
+
 def text(value: object) -> str:
     """Plotly reads some tags in labels and hover texts: a value that holds them stays text."""
     return html.escape(str(value), quote=False)

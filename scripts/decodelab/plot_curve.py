@@ -55,7 +55,7 @@ def _line(
     rows = [row for row in line.rows if row.get(column) is not None]
     if not rows:
         return
-    half = column.endswith("p50")
+    half, colour = column.endswith("p50"), plot.colour(look[0])
     made.trace(
         panel,
         name=line.variant,
@@ -64,12 +64,12 @@ def _line(
         mode="lines+markers",
         x=[row["concurrency"] for row in rows],
         y=[row[column] for row in rows],
-        line={"color": look[0], "width": 2, "dash": "dash" if half else "solid"},
+        line={"color": colour, "width": 2, "dash": "dash" if half else "solid"},
         marker={
-            "color": plot.PAPER if half else look[0],
+            "color": plot.PAPER if half else colour,
             "symbol": plot.SYMBOLS[look[1]],
             "size": 6 if half else 9,
-            "line": {"color": look[0], "width": 1.5},
+            "line": {"color": colour, "width": 1.5},
         },
         text=[_hover(row, column, words) for row in rows],
         hovertemplate="%{text}<extra></extra>",
@@ -105,7 +105,7 @@ def _ideal(
             mode="lines",
             x=x,
             y=y,
-            line={"color": colours[variant][0], "width": 1.5, "dash": "dot"},
+            line={"color": plot.colour(colours[variant][0]), "width": 1.5, "dash": "dot"},
             hoverinfo="skip",
         )
         shown = True

@@ -15,13 +15,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from decodelab import plot_curve, words
+from decodelab import plot_curve, plot_grid, plot_pareto, plot_timeline, words
 from decodelab.findings import Findings
 from decodelab.plot import Plot
 from decodelab.words import Words
 
 KINDS: Mapping[str, Callable[[Findings, str, Words], Plot | None]] = {
     "curve": plot_curve.build,
+    "timeline": plot_timeline.requests,
+    "telemetry": plot_timeline.telemetry,
+    "grid": plot_grid.build,
+    "pareto": plot_pareto.build,
 }
 
 
