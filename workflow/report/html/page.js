@@ -30,7 +30,7 @@ report.words = () => report.said[report.language()];
     };
     const show = (language, place) => {
         shown = language;
-        root.lang = language;
+        root.lang = root.dataset.shown = language;
         document.title = report.said[language].title;
         const heading = place && headings(language)[place.index];
         if (heading) window.scrollBy(0, heading.getBoundingClientRect().top - place.top);
@@ -48,7 +48,11 @@ report.words = () => report.said[report.language()];
         });
     }
     for (const input of document.querySelectorAll("input[name=theme]")) {
-        input.addEventListener("change", () => { report.kept.set("theme", input.value); tell("theme"); });
+        input.addEventListener("change", () => {
+            report.kept.set("theme", input.value);
+            root.dataset.theme = input.value;
+            tell("theme");
+        });
     }
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => tell("theme"));
 
@@ -70,6 +74,7 @@ report.words = () => report.said[report.language()];
     };
     window.addEventListener("hashchange", follow);
     check("theme", report.kept.get("theme"));
+    root.dataset.theme = document.querySelector("input[name=theme]:checked").value;
     check("language", report.kept.get("language"));
     if (report.language() !== shown) show(report.language(), null);
     follow();
@@ -81,10 +86,14 @@ report.words = () => report.said[report.language()];
 
     // A box that scrolls must be reachable by keyboard; one that does not is no stop.
     const stops = () => {
-        for (const box of document.querySelectorAll(".box, .plate")) {
-            if (box.scrollWidth > box.clientWidth + 1) box.tabIndex = 0;
+        const boxes = [...document.querySelectorAll(`.page[data-language="${shown}"] :is(.box, .plate)`)];
+        // All is read before anything is written: else each box costs a layout of the whole page.
+        const scrolls = boxes.map((box) => box.scrollWidth > box.clientWidth + 1);
+        boxes.forEach((box, place) => {
+            if (scrolls[place] === box.hasAttribute("tabindex")) return;
+            if (scrolls[place]) box.tabIndex = 0;
             else box.removeAttribute("tabindex");
-        }
+        });
     };
     window.addEventListener("resize", stops);
     for (const kind of ["language", "figures"]) document.addEventListener("report:" + kind, stops);
