@@ -1,4 +1,7 @@
-"""A real headless Chromium, and pages made by the steps of the workflow. Without Chromium every test here is skipped."""
+"""A real headless Chromium, and pages made by the steps of the workflow.
+
+Without Chromium every test here is skipped.
+"""
 
 from __future__ import annotations
 
@@ -46,10 +49,9 @@ class Browser:
         self.driver = driver
 
     def open(self, page: Path) -> None:
-        """Afresh, as a reader sees it who was never there; waits until the figures are drawn."""
-        self.driver.get(page.as_uri())
-        self.run("localStorage.clear(); history.replaceState(null, '', location.pathname)")
-        self.logged("browser"), self.logged("performance")
+        """Waits until the figures are drawn; what was logged before is forgotten."""
+        self.logged("browser")
+        self.logged("performance")
         self.driver.get(page.as_uri())
         self.wait("return report.ready.figures")
 
@@ -102,6 +104,7 @@ def driver() -> Iterator[webdriver.Chrome]:
 @pytest.fixture
 def browser(driver: webdriver.Chrome) -> Iterator[Browser]:
     yield Browser(driver)
+    driver.execute_script("localStorage.clear()")  # the next test's reader was never here
     driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
@@ -129,6 +132,8 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data["title"] = MARKUP
     data["variants"]["base"]["label"] = MARKUP
     data["experiments"]["A"]["title"] = MARKUP
+    prompts = Path("scripts", "cargo", "scenarios")
+    shutil.copytree(ROOT / prompts, root / prompts)
     (root / "config").mkdir()
     (root / "config" / "config.yaml").write_text(yaml.safe_dump(data), encoding="utf-8")
     step = [sys.executable, str(ROOT / "scripts" / "report_partial.py")]

@@ -7,6 +7,7 @@ import csv
 import io
 import re
 import subprocess
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,33 @@ from tests.browser.conftest import FIXTURE, MARKUP, Browser
 SHOWN = ".page[data-language='{0}'] figure[data-plot]"
 POINTS = """
 const figure = document.querySelector(arguments[0]), plot = figure.querySelector('.plot');
+const count = (marks) => figure.querySelectorAll(marks).length;
 const known = (trace) => trace.x.filter((value) => value !== null).length;
 const wanted = (test) => plot.data.filter(test).reduce((sum, trace) => sum + known(trace), 0);
+const has = (mode) => (trace) => (trace.mode || '').includes(mode);
 return {
-    markers: [figure.querySelectorAll('.scatterlayer .point').length, wanted((t) => (t.mode || '').includes('markers'))],
-    bars: [figure.querySelectorAll('.barlayer .point').length, wanted((t) => t.type === 'bar')],
-    lines: [figure.querySelectorAll('.scatterlayer .js-line').length, plot.data.filter((t) => (t.mode || '').includes('lines')).length],
-    maps: [figure.querySelectorAll('.heatmaplayer image').length, plot.data.filter((t) => t.type === 'heatmap').length],
+    markers: [count('.scatterlayer .point'), wanted(has('markers'))],
+    bars: [count('.barlayer .point'), wanted((trace) => trace.type === 'bar')],
+    lines: [count('.scatterlayer .js-line'), plot.data.filter(has('lines')).length],
+    maps: [count('.heatmaplayer image'), plot.data.filter((trace) => trace.type === 'heatmap').length],
     mistakes: Plotly.validate(plot.data, plot.layout) || [],
+    plate: figure.querySelector('.plate').offsetHeight,
+    text: figure.textContent,
 };
+"""
+# Whether every trace of a variant is switched off.
+OFF = """
+const plot = document.querySelector(arguments[0] + ' .plot');
+const mine = plot._fullData.filter((trace) => trace.legendgroup === 'noparser');
+return mine.length > 1 && mine.every((trace) => trace.visible === 'legendonly');
+"""
+LANGUAGE = """
+const height = (language) => document.querySelector(`.page[data-language=${language}]`).offsetHeight > 0;
+return [document.documentElement.lang, height('zh'), height('en')];
+"""
+TAB_STOPS = """
+const boxes = [...document.querySelectorAll(`.page[data-language=${arguments[0]}] .box`)];
+return boxes.filter((box) => box.scrollWidth > box.clientWidth).map((box) => box.tabIndex);
 """
 
 
@@ -83,12 +102,8 @@ def test_every_figure_is_drawn_with_all_its_marks(browser: Browser, page: Path) 
             assert found[kind][0] == found[kind][1], (name, kind, found)
         wrong = [m for m in found["mistakes"] if m["code"] not in ("unused", "invisible")]
         assert wrong == [], name
-        drawn = browser.run(
-            "const f = document.querySelector(arguments[0]); return [f.querySelector('.plate').offsetHeight, f.textContent]",
-            selector("zh", name),
-        )
-        assert drawn[0] == 0, "the drawn figure is for print and for pages without scripts"
-        assert "SIMULATED" in drawn[1], name
+        assert found["plate"] == 0, "the drawn figure is for print and for pages without scripts"
+        assert "SIMULATED" in found["text"], name
 
 
 def test_the_curve_shows_the_runs_of_the_table(browser: Browser, page: Path) -> None:
@@ -113,7 +128,7 @@ def test_hovering_tells_the_value_with_its_unit(browser: Browser, page: Path) ->
     browser.run("arguments[0].scrollIntoView({block: 'center'})", point)
     ActionChains(browser.driver).move_to_element(point).perform()
     told = browser.wait("return document.querySelector('.hoverlayer .hovertext')?.textContent")
-    assert re.search(r"Output TPS P10: \d+\.\d\d tok/s", told)
+    assert re.search(r"Output TPS P[15]0: \d+\.\d\d tok/s", told)
     assert "variant: noparser" in told
 
 
@@ -123,15 +138,9 @@ def test_the_legend_hides_a_variant(browser: Browser, page: Path) -> None:
     entry = browser.driver.find_element(By.CSS_SELECTOR, f"{name} .legendtoggle")
     browser.run("arguments[0].scrollIntoView({block: 'center'})", entry)
     ActionChains(browser.driver).move_to_element(entry).click().perform()
-    browser.wait(
-        "return document.querySelector(arguments[0] + ' .plot').data.filter(t => t.legendgroup === 'noparser').every(t => t.visible === 'legendonly')",
-        name,
-    )
+    browser.wait(OFF, name)
     browser.choose("theme-dark")
-    assert browser.run(
-        "return document.querySelector(arguments[0] + ' .plot')._fullData.filter(t => t.legendgroup === 'noparser').every(t => t.visible === 'legendonly')",
-        name,
-    ), "the other theme keeps what was toggled"
+    assert browser.run(OFF, name), "the other theme keeps what was toggled"
 
 
 def test_the_language_is_switched_by_keyboard_and_remembered(browser: Browser, page: Path) -> None:
@@ -139,12 +148,11 @@ def test_the_language_is_switched_by_keyboard_and_remembered(browser: Browser, p
     assert browser.run("return [document.documentElement.lang, document.title]")[0] == "zh"
     browser.driver.find_element(By.ID, "language-zh").send_keys(Keys.ARROW_RIGHT)
     browser.wait("return report.ready.figures === 'en'")
-    state = "return [document.documentElement.lang, document.querySelector('.page[data-language=zh]').offsetHeight, document.querySelector('.page[data-language=en]').offsetHeight > 0]"
-    assert browser.run(state) == ["en", 0, True]
+    assert browser.run(LANGUAGE) == ["en", False, True]
     assert len(plots(browser, "en")) == len(plots(browser, "zh"))
     browser.driver.refresh()
     browser.wait("return report.ready.figures === 'en'")
-    assert browser.run(state) == ["en", 0, True]
+    assert browser.run(LANGUAGE) == ["en", False, True]
 
 
 def test_a_link_into_the_other_language_shows_it(browser: Browser, page: Path) -> None:
@@ -173,15 +181,13 @@ def test_a_phone_scrolls_in_one_direction_only(browser: Browser, page: Path, lan
     browser.choose(f"language-{language}")
     browser.run("document.querySelectorAll('.contents details').forEach(d => { d.open = true })")
     assert browser.run("return [document.documentElement.scrollWidth, innerWidth]") == [360, 360]
-    wide = browser.run(
-        "return [...document.querySelectorAll(`.page[data-language=${arguments[0]}] .box`)].filter(b => b.scrollWidth > b.clientWidth).map(b => b.tabIndex)",
-        language,
-    )
+    wide = browser.run(TAB_STOPS, language)
     assert wide and set(wide) == {0}, "a wide table scrolls in its box, by keyboard too"
 
 
 def squeezed(text: str) -> str:
-    return re.sub(r"\s+", "", text)
+    """Without spaces, and ligatures as their letters: a PDF has its own."""
+    return re.sub(r"\s+", "", unicodedata.normalize("NFKC", text))
 
 
 def has_chinese_font() -> bool:

@@ -50,7 +50,7 @@
             font: { color: theme.ink, size: 12, family: getComputedStyle(document.body).fontFamily },
             hoverlabel: { bgcolor: theme.paper, bordercolor: theme.soft, font: { color: theme.ink }, namelength: -1, align: "left" },
             hovermode: "closest",
-            barmode: "overlay",
+            ...(plot.traces.some((trace) => trace.type === "bar") ? { barmode: "overlay" } : {}),
             dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
             uirevision: "kept",
             showlegend: true,
