@@ -2,7 +2,7 @@
 
 In: values of the tables. Out: a `Plot`, whose document is plain data in plotly's own words, without
 any place, theme or size of a page: workflow/report/html/figures.js gives it those. Colours are
-those of the drawn figures; `INK`, `SOFT` and `PAPER` are the theme's.
+those of the drawn figures; `INK`, `SOFT`, `PAPER` and `WARN` are the theme's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from decodelab import figure_style, numbers
 from decodelab.report_labels import metric_label
 from decodelab.words import Words
 
-INK, SOFT, PAPER = "@ink", "@soft", "@paper"
+INK, SOFT, PAPER, WARN = "@ink", "@soft", "@paper", "@warn"
 # Of matplotlib's markers, in the same order.
 SYMBOLS = {
     "o": "circle",

@@ -29,7 +29,7 @@ def build(findings: Findings, experiment: str, words: Words) -> Plot | None:
         target = (findings.plan.get("targets") or {}).get("e2e_tps_p10")
         if "e2e_tps_p10" in columns and target:
             told = words.plain("plot.target", target=numbers.target("e2e_tps_p10", target))
-            made.level(place, target["value"], told, figure_style.TARGET)
+            made.level(place, target["value"], told, plot.WARN)
     return made
 
 

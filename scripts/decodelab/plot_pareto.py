@@ -54,13 +54,15 @@ def _board(made: Plot, board: Board, words: Words) -> None:
                 name=words.plain(f"plot.pareto.{name}"),
                 legendgroup=name,
                 showlegend=panel == 0,
-                mode="lines+markers" if name == "front" else "markers",
+                mode="lines+markers+text" if name == "front" else "markers",
+                text=[str(place + 1) for place in range(len(entries))],  # as in the drawn figure
+                textposition="top center",
                 line={"shape": "hv", "width": 1.2, "color": figure_pareto.FRONT},
                 x=[entry["ttft"] for entry in entries],
                 y=[entry["rate"] for entry in entries],
                 marker=marker,
-                text=[_hover(entry, words) for entry in entries],
-                hovertemplate="%{text}<extra></extra>",
+                hovertext=[_hover(entry, words) for entry in entries],
+                hovertemplate="%{hovertext}<extra></extra>",
             )
 
 

@@ -17,7 +17,7 @@
     const themed = () => {
         const style = getComputedStyle(document.documentElement);
         const value = (name) => style.getPropertyValue("--" + name).trim();
-        return { ink: value("ink"), soft: value("soft"), line: value("line"), paper: value("paper") };
+        return { ink: value("ink"), soft: value("soft"), line: value("line"), paper: value("paper"), warn: value("warn-ink") };
     };
 
     // Traces name colours of the palette; ink and paper are the theme's.
@@ -25,6 +25,7 @@
         if (value === "@ink") return theme.ink;
         if (value === "@soft") return theme.soft;
         if (value === "@paper") return theme.paper;
+        if (value === "@warn") return theme.warn;
         if (Array.isArray(value)) return value.map((part) => coloured(part, theme));
         if (value && typeof value === "object") {
             return Object.fromEntries(Object.entries(value).map(([key, part]) => [key, coloured(part, theme)]));
@@ -40,7 +41,7 @@
         const gap = plot.shared_x ? 34 : 84;
         const area = heights.reduce((a, b) => a + b, 0) + gap * (rows - 1);
         const legend = plot.legend_rows * (width < NARROW ? 3 : 1) * 22;
-        const top = 62, bottom = 62 + legend;
+        const top = 88, bottom = 66 + legend; // above: buttons, then the source's name, then the panel's title
         const layout = {
             height: area + top + bottom,
             width,
@@ -54,7 +55,7 @@
             dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
             uirevision: "kept",
             showlegend: true,
-            legend: { orientation: "h", x: 0, xanchor: "left", y: -(46 / area), yanchor: "top", font: { size: 11 }, groupclick: "togglegroup" },
+            legend: { orientation: "h", x: 0, xanchor: "left", y: -(56 / area), yanchor: "top", font: { size: 11 }, groupclick: "togglegroup" },
             modebar: { color: theme.soft, activecolor: theme.ink, bgcolor: "rgba(0,0,0,0)" },
             annotations: [],
             shapes: [],
@@ -92,9 +93,9 @@
             }
         });
         // The names of figure and source stay in the picture when it is saved.
-        if (width >= NARROW) layout.annotations.push({ text: `<b>${plot.title}</b>`, xref: "paper", yref: "paper", x: 0, y: 1, xanchor: "left", yanchor: "bottom", yshift: 34, showarrow: false, font: { size: 13 } });
+        if (width >= NARROW) layout.annotations.push({ text: `<b>${plot.title}</b>`, xref: "paper", yref: "paper", x: 0, y: 1, xanchor: "left", yanchor: "bottom", yshift: 60, showarrow: false, font: { size: 13 } });
         if (plot.banner) {
-            layout.annotations.push({ text: `<b>${plot.banner}</b>`, name: "banner", xref: "paper", yref: "paper", x: 1, y: 1, xanchor: "right", yanchor: "bottom", yshift: 32, showarrow: false, font: { size: 11, color: "#ffffff" }, bgcolor: "#B00020", borderpad: 3 });
+            layout.annotations.push({ text: `<b>${plot.banner}</b>`, name: "banner", xref: "paper", yref: "paper", x: 1, y: 1, xanchor: "right", yanchor: "bottom", yshift: 26, showarrow: false, font: { size: 11, color: "#ffffff" }, bgcolor: "#B00020", borderpad: 3 });
         }
         return layout;
     };
