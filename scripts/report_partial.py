@@ -17,13 +17,14 @@ import decide
 import draw_figures
 import import_raw
 import judge
+import write_html
 import write_report
 
 from decodelab import call, decision_words, decisions, published, records
 from decodelab.mistakes import ConfigError
 from decodelab.receipts import receipt
 from decodelab.store import Store, StoreError, write_json
-from decodelab.study import Study, open_study, report_name
+from decodelab.study import HTML_NAME, Study, html_pages, open_study, report_name
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -77,6 +78,8 @@ def _read(study: Study, results: Path, root: Path) -> Path:
                 str(page),
             ]
         )
+    drawn = ["--figures", str(report / "figures"), "--out", str(report / HTML_NAME)]
+    write_html.main([*html_pages(study.plan["languages"], report), *drawn])
     return verdicts
 
 
@@ -112,10 +115,8 @@ def _tell(
         print(f"{len(pending)} runs pending:")
         for run in pending:
             print(f"  {run['name']}")
-    pages = ", ".join(
-        f"{study.report}/partial/{report_name(lang)}" for lang in study.plan["languages"]
-    )
-    print(f"report: {pages}")
+    names = [*(report_name(lang) for lang in study.plan["languages"]), HTML_NAME]
+    print("report: " + ", ".join(f"{study.report}/partial/{name}" for name in names))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Which figures a study gets, and their list.
 
 In: `Findings` and the catalogues. Out: SVG files in one folder and figures.json: id, kind, file,
-experiment, alt text and caption in every language. A figure whose data is missing is not drawn; a
-figure of an earlier call is removed.
+experiment, alt text and caption in every language, and the file of its interactive form where the
+kind has one. A figure whose data is missing is not drawn; a figure of an earlier call is removed.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from decodelab import (
     figure_step_timeline,
     figure_style,
     figure_timeline,
+    plots,
     step_groups,
     words,
 )
 from decodelab.findings import Findings, Row
-from decodelab.report_labels import metric_label, statistic
+from decodelab.report_labels import metric_label
 from decodelab.words import Words
 
 SCHEMA = "decodelab.figures/1"
@@ -50,8 +51,13 @@ def draw_all(findings: Findings, folder: Path, suffix: str = "svg") -> list[dict
             entry[kind] = {
                 word.language: _said(word, entry["kind"], kind, texts) for word in catalogues
             }
+        plot = plots.write(findings, entry, folder)
+        if plot:
+            entry["plot"] = plot
         entries.append(entry)
-    _drop_stale(folder, {entry["file"] for entry in entries})
+    _drop_stale(
+        folder, {entry[kind] for entry in entries for kind in ("file", "plot") if kind in entry}
+    )
     document = {"schema": SCHEMA, "figures": entries}
     (folder / LIST).write_text(
         json.dumps(document, ensure_ascii=False, indent=1) + "\n", encoding="utf-8"
@@ -104,15 +110,15 @@ def _of_experiment(
             {"run": run},
         )
     yield from _of_steps(findings, experiment)
-    metric = _grid_metric(findings, experiment)
     if any(findings.is_cell(arm.variant) for arm in findings.arms(experiment)):
+        metric = figure_grid.metric_of(findings, experiment)
         texts: Texts = {
             "experiment": experiment,
             "metric": lambda word: str(metric_label(word, metric)),
         }
         yield (
             _entry("grid", experiment, experiment),
-            lambda: figure_grid.draw(findings, experiment, metric),
+            _drawer(figure_grid.draw, findings, experiment),
             texts,
         )
         yield (
@@ -172,6 +178,7 @@ def _entry(kind: str, experiment: str, subject: str) -> dict[str, Any]:
         "id": re.sub(r"[^A-Za-z0-9._-]", "_", f"{kind}_{subject}"),
         "kind": kind,
         "experiment": experiment,
+        "subject": subject,
     }
 
 
@@ -213,17 +220,11 @@ def _rows(findings: Findings, experiment: str) -> list[Row]:
     ]
 
 
-def _grid_metric(findings: Findings, experiment: str) -> str:
-    questions = findings.experiments[experiment].get("questions") or [{}]
-    row: Row = next(iter(findings.runs.values()), {})
-    return statistic(questions[0].get("metric") or "decode_rate", row)
-
-
 def _drop_stale(folder: Path, keep: set[str]) -> None:
-    """Only figures, only in this folder."""
-    for pattern in ("*.svg", "*.png"):
+    """Only figures and their plots, only in this folder."""
+    for pattern in ("*.svg", "*.png", "*.json"):
         for file in folder.glob(pattern):
-            if file.name not in keep:
+            if file.name not in {*keep, LIST}:
                 file.unlink()
 
 

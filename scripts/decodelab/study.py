@@ -36,6 +36,7 @@ from decodelab.store import Store, StoreError
 Branch = Callable[[Any], list[str]]
 DEFAULT_CONFIG = "config/config.yaml"
 DEFAULT_TARGET = "report"
+HTML_NAME = "report.html"
 TABLES = ("requests", "runs", "telemetry", "gpus", "starts", "regions")
 
 
@@ -247,6 +248,15 @@ class Study:
     def reports(self) -> list[str]:
         return [f"{self.report}/{report_name(language)}" for language in self.plan["languages"]]
 
+    @property
+    def html(self) -> str:
+        """All languages of the report in one file."""
+        return f"{self.report}/{HTML_NAME}"
+
+    def pages(self) -> list[str]:
+        """The pages that report.html is made of, as options of write_html.py."""
+        return html_pages(self.plan["languages"], self.report)
+
     def language_of_page(self, wildcards: Any) -> str:
         return {report_name(lang)[: -len(".md")]: lang for lang in self.plan["languages"]}[
             wildcards.page
@@ -334,6 +344,12 @@ def _no_such_host(name: str, known: Collection[str]) -> Mistake:
 def report_name(language: str) -> str:
     """The file name of the report in a language; Chinese is the customer's and goes without a suffix."""
     return "report.md" if language == "zh" else f"report.{language}.md"
+
+
+def html_pages(languages: Iterable[str], folder: str | Path) -> list[str]:
+    """`--page LANGUAGE FILE` of each language, in the study's order."""
+    named = [["--page", language, f"{folder}/{report_name(language)}"] for language in languages]
+    return [word for page in named for word in page]
 
 
 def open_study(

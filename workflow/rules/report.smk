@@ -2,8 +2,8 @@
 Writes what people read.
 
 Reads:  results/<study>/tables/, verdicts.json
-Writes: report/<study>/figures/, report/<study>/report.md (zh), report.en.md (en)
-Steps:  figures -> write_report; report_partial and experiment_<name> beside them
+Writes: report/<study>/figures/, report/<study>/report.md (zh), report.en.md (en), report.html (both)
+Steps:  figures -> write_report -> write_html; report_partial and experiment_<name> beside them
 """
 
 
@@ -38,6 +38,19 @@ rule write_report:
         "{PY:q} scripts/write_report.py --plan {input.plan:q} --tables {params.tables:q}"
         " --verdicts {input.verdicts:q} --figures {params.figures:q}"
         " --language {params.language} --out {output:q}"
+
+
+rule write_html:
+    input:
+        pages=STUDY.reports(),
+        figures=rules.figures.output,
+    output:
+        STUDY.html,
+    params:
+        figures=rules.figures.params.figures,
+        pages=STUDY.pages(),
+    shell:
+        "{PY:q} scripts/write_html.py {params.pages} --figures {params.figures:q} --out {output:q}"
 
 
 rule report_partial:
