@@ -154,7 +154,7 @@ def test_without_a_timeline_there_is_nothing_to_export(
 
 
 def test_a_trace_as_evidence_by_region_and_by_kernel(tmp_path: Path) -> None:
-    shares = step_shares.read(trace_file(tmp_path))
+    shares = step_shares.of_profile(step_read.one([trace_file(tmp_path)]))
     cycle = 0.372
     for pattern in ("moe", "moe*", "*fused_moe*", "MoE"):
         assert step_shares.share_of(shares, pattern)[0] == pytest.approx(0.120 / cycle)
@@ -170,7 +170,7 @@ def test_kernels_of_no_known_class_may_be_anyones(tmp_path: Path) -> None:
             event["name"] = "vendor_secret"
     path = tmp_path / "t.json"
     path.write_text(gpu_traces.text(trace), encoding="utf-8")
-    least, most = step_shares.share_of(step_shares.read(path), "moe*")
+    least, most = step_shares.share_of(step_shares.of_profile(step_read.one([path])), "moe*")
     assert least == 0 and most == pytest.approx(0.120 / 0.372)
 
 
