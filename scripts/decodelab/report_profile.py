@@ -16,6 +16,7 @@ from decodelab import (
     report_annex,
     report_profile_tables,
     report_profile_told,
+    step_export,
     step_groups,
 )
 from decodelab.findings import Findings
@@ -284,6 +285,7 @@ def _named(files: Sequence[str], words: Words) -> Md:
 
 
 def _trace(findings: Findings, run: str) -> Md:
-    """Reports stand in report/<study>/, traces in results/<study>/traces/."""
-    path = f"results/{findings.plan['study']}/traces/{run}.json.gz"
-    return Md(f"[{markdown.code(path)}](../../{path})")
+    """Reports stand in report/<study>/, traces in results/<study>/traces/, unless it is a partial one."""
+    own = f"../../results/{findings.plan['study']}/{step_export.FOLDER}"
+    path = f"{findings.traces_at or own}/{run}{step_export.SUFFIX}"
+    return Md(f"[{markdown.code(path.replace('../', ''))}]({path})")

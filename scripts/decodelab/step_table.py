@@ -100,9 +100,9 @@ class Profile:
     def shares_alone(self) -> bool:
         """It tells no times."""
         regions = [region for table in self.tables for region in table.regions]
-        times = [(r.ms_p50, r.ms_p90, r.ms_mean, r.total_ms) for r in regions]
-        times += [(k.ms_per_step, k.total_ms) for k in self.kernels]
-        return all(value is None for mine in times for value in mine)
+        times = [t for r in regions for t in (r.ms_p50, r.ms_p90, r.ms_mean, r.total_ms)]
+        times += [t for k in self.kernels for t in (k.ms_per_step, k.total_ms)]
+        return all(time is None for time in times)
 
     def table(self, phase: str = "decode") -> Table | None:
         """Of all ranks together where there is one, else of the only rank."""
