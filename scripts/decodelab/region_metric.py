@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from decodelab import given_profiles, reasons, step_shares, step_words
+from decodelab import given_profiles, reasons, step_shares, step_words, words
 from decodelab.tables import Row, Tables
 from decodelab.vocabulary import REGION_METRICS
 
@@ -63,13 +63,17 @@ def invalid(run: str, profile: Profile) -> Reason | None:
     """Why the profile states no shares; None: it does."""
     if profile.problems:
         zh, en = step_words.TEXTS["profile_invalid"]
-        whys = [[step_words.problem(p, language) for p in profile.problems] for language in (0, 1)]
         return {
             "code": "profile_invalid",
-            "zh": zh.format(run=run, why="；".join(whys[0])),
-            "en": en.format(run=run, why="; ".join(whys[1])),
+            "zh": zh.format(run=run, why=_whys(profile, "zh")),
+            "en": en.format(run=run, why=_whys(profile, "en")),
         }
     return reasons.reason("profile_sync", run=run) if profile.mode == "sync" else None
+
+
+def _whys(profile: Profile, language: str) -> str:
+    told = words.load(language)
+    return told.plain("sentence.semicolon").join(step_words.fact(p, told) for p in profile.problems)
 
 
 def mismatch(base: Arm, cand: Arm, plan: Mapping[str, Any]) -> list[Reason]:

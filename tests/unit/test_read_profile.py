@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import read_profile
 
-from decodelab import step_doubts, step_export, step_read, step_shares, step_table, step_trace
-from decodelab.step_table import Problem, Profile
+from decodelab import step_export, step_read, step_shares, step_table, step_trace
+from decodelab.step_table import Profile
 from tests.unit import gpu_traces
 from tests.unit.test_step_plain import KERNELS, REGIONS
 
@@ -172,13 +172,3 @@ def test_kernels_of_no_known_class_may_be_anyones(tmp_path: Path) -> None:
     path.write_text(gpu_traces.text(trace), encoding="utf-8")
     least, most = step_shares.share_of(step_shares.of_profile(step_read.one([path])), "moe*")
     assert least == 0 and most == pytest.approx(0.120 / 0.372)
-
-
-def test_every_doubt_of_the_readers_has_its_words() -> None:
-    code = "".join(
-        Path(module.__file__ or "").read_text(encoding="utf-8")
-        for module in (step_trace, __import__("decodelab.step_plain", fromlist=["read"]))
-    )
-    for name in step_doubts.DOUBTS:
-        assert f'"{name}"' in code
-    assert step_doubts.sentence(Problem("no_steps", {"n": 0})) == "no_steps: n 0"
