@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from decodelab import comparison, numbers, question_kinds, records
+from decodelab import comparison, numbers, records, verdict_making
 from decodelab.vocabulary import METRIC_ALIASES, METRICS
 
 LOG_WIDTH = 110  # where no terminal says how wide it is
@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--smallest-effect",
         type=float,
-        default=question_kinds.SMALLEST_EFFECT,
+        default=verdict_making.SMALLEST_EFFECT,
         help="share by which B must be better for a yes (default %(default)s)",
     )
     add("--force", action="store_true", help="compare unlike runs, naming what differs on top")

@@ -12,7 +12,7 @@ import numpy as np
 from verdicts.requirements import COVERAGE, FALSE_SUPPORTED
 from verdicts.tally import SMALLEST, error
 
-from decodelab import effects, question_kinds
+from decodelab import effects, verdict_making
 
 CELLS = ((0.97, 40, 1), (0.9, 20, 1), (0.9, 100, 1), (0.9, 20, 3), (0.8, 100, 3))
 GAIN = 0.1  # points that the power is asked at, where there is room for them
@@ -50,11 +50,11 @@ def _row(share: float, n: int, starts: int, studies: int, seed: int) -> Row:
     found = None
     if share + GAIN <= 1:
         gained = [_study(random, share, share + GAIN, n, starts) for _ in range(studies)]
-        words = [question_kinds.word(one, SMALLEST) for one in gained]
+        words = [verdict_making.word(one, SMALLEST) for one in gained]
         found = {word: words.count(word) / studies for word in ("supported", "refuted")}
     held = sum(one.interval[0] <= 0 <= one.interval[1] for one in same) / studies
     half = sum(one.interval[1] - one.interval[0] for one in same) / 2 / studies
-    won = [question_kinds.word(one, SMALLEST) for one in same].count("supported") / studies
+    won = [verdict_making.word(one, SMALLEST) for one in same].count("supported") / studies
     return Row(share, n, starts, studies, won, held, half, found)
 
 

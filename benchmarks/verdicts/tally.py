@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from verdicts.simulated import Design, Noise, measured
 
-from decodelab import effects, judge, question_kinds
+from decodelab import effects, judge, verdict_making
 from decodelab.tables import Tables
 
 SMALLEST = 0.05
@@ -63,7 +63,7 @@ def run(
         mine.drifts += bool(drift and drift["exceeds"])
         if design.starts > 1:
             found = _welch(made, tables, verdict["floor"])
-            _count(welch, question_kinds.word(found, SMALLEST), found.interval, effect)
+            _count(welch, verdict_making.word(found, SMALLEST), found.interval, effect)
     return mine, welch if welch.studies else None
 
 

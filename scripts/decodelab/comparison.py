@@ -26,11 +26,11 @@ from decodelab import (
     arms,
     effects,
     numbers,
-    question_kinds,
     reasons,
     records,
     start_identity,
     stats,
+    verdict_making,
 )
 from decodelab.tables import Row, Tables
 from decodelab.vocabulary import METRICS
@@ -282,7 +282,7 @@ def _absent(sides: Sides) -> dict[str, list[str]]:
 
 
 # -------------------------------------------------------------------------------------- the answer
-def compare(sides: Sides, metric: str, smallest: float = question_kinds.SMALLEST_EFFECT) -> Result:
+def compare(sides: Sides, metric: str, smallest: float = verdict_making.SMALLEST_EFFECT) -> Result:
     """The question is the judge's: is B better than A by at least `smallest`?"""
     tables = sides.tables
     pair = [
@@ -303,7 +303,7 @@ def compare(sides: Sides, metric: str, smallest: float = question_kinds.SMALLEST
     except effects.NoRelativeChange:
         why = [reasons.reason("no_relative_change")["en"]]
         return Result(metric, over, a, b, shift, None, "inconclusive", why)
-    verdict = question_kinds.word(toward, smallest)
+    verdict = verdict_making.word(toward, smallest)
     return Result(metric, over, a, b, shift, change, verdict, [_says(verdict, toward, smallest)])
 
 

@@ -19,6 +19,7 @@ from decodelab import (
     decisions,
     gates,
     question_kinds,
+    question_scaling,
     ranking,
     reasons,
     region_metric,
@@ -27,8 +28,8 @@ from decodelab import (
     ttft_buckets,
 )
 from decodelab.evidence import Known
-from decodelab.question_kinds import BLANK, Verdict, stop
 from decodelab.tables import Tables
+from decodelab.verdict_making import BLANK, Verdict, stop
 
 SCHEMA = "decodelab.verdicts/1"
 
@@ -141,7 +142,7 @@ def answer(
         "compare_workloads": question_kinds.compare,
         "threshold": question_kinds.threshold,
         "level": question_kinds.level,
-        "scaling": question_kinds.scaling,
+        "scaling": question_scaling.scaling,
     }
     points = _points(question)
     several_caps = len({point.get("concurrency") for point in points}) > 1

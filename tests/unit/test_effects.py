@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from decodelab import effects, question_kinds
+from decodelab import effects, verdict_making
 from decodelab.vocabulary import METRICS
 
 
@@ -22,7 +22,7 @@ def test_one_launch_an_arm_is_the_estimate_and_the_restart_floor() -> None:
     assert found.effect == pytest.approx(8.33 / 8.74 - 1)
     assert found.interval == pytest.approx((found.effect - 0.04, found.effect + 0.04))
     assert (found.floor, found.floor_source, found.method) == (0.04, "field", "floor")
-    assert question_kinds.word(found, 0.05) == "refuted"
+    assert verdict_making.word(found, 0.05) == "refuted"
 
 
 def test_ttft_has_its_own_floor_and_counted_shares_have_none() -> None:
@@ -81,14 +81,14 @@ def test_one_launch_an_arm_must_also_exceed_the_drift_that_its_order_does_not_ba
     """
     within = effects.compared(arm(10.0), arm(10.75, name="b"), "decode_rate")
     beyond = effects.compared(arm(10.0), arm(10.85, name="b"), "decode_rate")
-    assert within.interval[0] > 0 and question_kinds.word(within, 0.05) == "inconclusive"
-    assert question_kinds.word(beyond, 0.05) == "supported"
+    assert within.interval[0] > 0 and verdict_making.word(within, 0.05) == "inconclusive"
+    assert verdict_making.word(beyond, 0.05) == "supported"
     assert within.drift == effects.DRIFT and within.detectable is not None
 
 
 def test_two_workloads_of_one_start_have_no_drift_between_starts() -> None:
     found = effects.compared(arm(10.0), arm(10.6), "decode_rate")
-    assert found.drift == 0.0 and question_kinds.word(found, 0.05) == "supported"
+    assert found.drift == 0.0 and verdict_making.word(found, 0.05) == "supported"
 
 
 def test_one_launch_with_a_measured_scatter_is_the_estimate_and_that_floor() -> None:
@@ -117,7 +117,7 @@ def test_one_launch_against_several_takes_the_scatter_that_the_several_show() ->
     half = 4.3026527 * 0.08 * math.sqrt(1 + 1 / 3)
     assert found.method == "own_t" and found.drift == effects.DRIFT
     assert found.interval == pytest.approx((1.1 * math.exp(-half) - 1, 1.1 * math.exp(half) - 1))
-    assert question_kinds.word(found, 0.05) == "inconclusive"
+    assert verdict_making.word(found, 0.05) == "inconclusive"
 
 
 def test_launches_that_agree_do_not_narrow_the_restart_floor() -> None:
@@ -132,7 +132,7 @@ def test_five_scattering_starts_against_one_are_rarely_called_a_win() -> None:
     for _ in range(1500):
         many, one = np.exp(random.normal(0, 0.08, 5)), np.exp(random.normal(0, 0.08, 1))
         found = effects.compared(arm(*many), arm(*one, name="b"), "decode_rate")
-        wins += question_kinds.word(found, 0.05) == "supported"
+        wins += verdict_making.word(found, 0.05) == "supported"
     assert wins / 1500 <= 0.05
 
 
@@ -155,7 +155,7 @@ def test_what_is_called_detectable_is_found_in_four_of_five(
         return effects.compared(arm(*base), moved, "decode_rate", sign, smallest=0.05)
 
     sizes = [size for _ in range(300) if (size := study(0.0).detectable) is not None]
-    found = [question_kinds.word(study(float(np.median(sizes))), 0.05) for _ in range(1500)]
+    found = [verdict_making.word(study(float(np.median(sizes))), 0.05) for _ in range(1500)]
     # A scatter of few starts is itself an estimate, more often too small than too large.
     assert 0.70 <= found.count("supported") / 1500 <= 0.93
 
@@ -203,7 +203,7 @@ def test_a_share_without_its_counts_is_not_certain(starts: int) -> None:
 
 def test_all_failed_against_none_is_an_answer() -> None:
     found = effects.compared(arm(1.0), arm(0.0, name="b"), "success_rate", counts=((4, 4), (0, 4)))
-    assert found.effect == -1.0 and question_kinds.word(found, 0.05) == "refuted"
+    assert found.effect == -1.0 and verdict_making.word(found, 0.05) == "refuted"
 
 
 @pytest.mark.parametrize(("share", "n", "starts"), [(0.97, 40, 1), (0.9, 20, 1), (0.9, 20, 3)])
@@ -214,7 +214,7 @@ def test_the_same_share_twice_is_rarely_called_better(share: float, n: int, star
         base, cand = (arm(*(row / n), name=name) for row, name in zip(good, "ab", strict=True))
         sums = [(float(row.sum()), float(n * starts)) for row in good]
         found = effects.compared(base, cand, "goodput", counts=(sums[0], sums[1]))
-        wins += question_kinds.word(found, 0.02) == "supported"
+        wins += verdict_making.word(found, 0.02) == "supported"
         held += found.interval[0] <= 0 <= found.interval[1]
     assert wins / 1500 <= 0.05 and held / 1500 >= 0.935
 

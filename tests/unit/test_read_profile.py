@@ -59,7 +59,7 @@ def test_the_table_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     kernels = tmp_path / "k.tsv"
     kernels.write_text(KERNELS, encoding="utf-8")
     _code, out, _err = run(capsys, "--table", kernels)
-    assert "calls of the host, no time of the device, counted in no class: cudaLaunchKernel" in out
+    assert "are no device time and counted in no class: cudaLaunchKernel" in out
 
 
 def test_shares_of_synchronising_timers_are_not_shown(

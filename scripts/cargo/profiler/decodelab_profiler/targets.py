@@ -353,6 +353,19 @@ _ROWS = (
         "vllm.distributed.parallel_state",
         "GroupCoordinator: " + _COLLECTIVES,
     ),
+    # -- decodelab's own simulator
+    (ENGINE, "step", _SIM, "sim.core", "EngineCore: step"),
+    (WORKER, "step", _SIM, "sim.worker", "Worker: execute_model"),
+    ("scheduler", "region", _SIM, "sim.core", "Scheduler: schedule"),
+    ("output", "region", _SIM, "sim.core", "OutputProcessor: process_outputs"),
+    ("prepare", "region", _SIM, "sim.worker", "ModelRunner: prepare_inputs"),
+    ("forward", "region", _SIM, "sim.worker", "Model: forward"),
+    ("attention", "region", _SIM, "sim.worker", "Attention: forward"),
+    ("moe", "region", _SIM, "sim.worker", "FusedMoE: forward"),
+    ("collective", "region", _SIM, "sim.worker", "Communicator: all_reduce"),
+    ("logits", "region", _SIM, "sim.worker", "LogitsProcessor: forward"),
+    ("sampler", "region", _SIM, "sim.worker", "Sampler: forward"),
+    (WORKER, "load", _SIM, "sim.worker", "ModelRunner: load_model"),
 )
 # What has no fixed class is found in the loaded model: modules whose class is called so.
 MODEL_CLASSES = {"mlp": "MLP"}
