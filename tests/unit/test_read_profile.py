@@ -172,3 +172,67 @@ def test_kernels_of_no_known_class_may_be_anyones(tmp_path: Path) -> None:
     path.write_text(gpu_traces.text(trace), encoding="utf-8")
     least, most = step_shares.share_of(step_shares.of_profile(step_read.one([path])), "moe*")
     assert least == 0 and most == pytest.approx(0.120 / 0.372)
+
+
+# our own event files ------------------------------------------------------------------------------
+
+# A run of the embedded host's simulated server, its last steps left out: folder, profile.json, one process.
+EVENTS = Path(__file__).resolve().parents[1] / "golden" / "step_events"
+
+
+def test_a_runs_folder_is_printed_and_its_table_agrees(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _err = run(capsys, EVENTS)
+    told = json.loads(out)
+    assert code == 0 and told["schema"] == step_table.SCHEMA
+    assert (told["source"], told["mode"], told["valid"]) == ("events", "event", True)
+    assert (
+        told["files"] == ["profile-1.jsonl"] and told["model"]["config"]["num_hidden_layers"] == 2
+    )
+    decode = next(table for table in told["tables"] if table["phase"] == "decode")
+    calls = {region["region"]: region["calls_per_step"] for region in decode["regions"]}
+    assert (calls["attention"], calls["moe"], calls["sampler"]) == (2, 2, 1)
+    assert abs(decode["closure"]) <= 0.03 and "handover" not in calls
+    shown = [line.split() for line in run(capsys, "--table", EVENTS)[1].splitlines()]
+    for table in told["tables"]:
+        for region in table["regions"]:
+            share = f"{region['share']:.1%}"
+            row = [region["region"], f"{region['ms_p50']:.3f}", f"{region['ms_p90']:.3f}", share]
+            assert any(line[:1] + line[2:4] + line[5:6] == row for line in shown), row
+
+
+def test_the_timeline_of_a_runs_folder_opens_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "t.json.gz"
+    assert run(capsys, "--perfetto", out, EVENTS)[0] == 0
+    drawn = step_trace.read([out])
+    (table,) = drawn.tables
+    found = {region.region: region.calls_per_step for region in table.regions}
+    assert drawn.valid and table.steps and (found["attention"], found["moe"]) == (2, 2)
+
+
+def test_problems_and_doubts_of_events_are_sentences(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same files without most of their steps, and cut in a line."""
+    text = (EVENTS / "profile-1.jsonl").read_text(encoding="utf-8")
+    steps = [line for line in text.splitlines() if '"kind":"step"' in line]
+    rest = [line for line in text.splitlines() if line not in steps]
+    file = tmp_path / "profile-1.jsonl"
+    file.write_text("\n".join([*rest, *steps[-12:], steps[-1][:50]]), encoding="utf-8")
+    told = json.loads(run(capsys, file)[1])
+    assert [one["code"] for one in told["problems"]] == ["too_few_steps"]
+    assert {"incomplete", "targets_not_found"} <= {one["code"] for one in told["doubts"]}
+    shown = run(capsys, "--table", file)[1]
+    assert "events, mode event: INVALID" in shown
+    names = {region["region"] for table in told["tables"] for region in table["regions"]}
+    rows = [
+        cells for line in shown.splitlines() if (cells := line.split())[:1] and cells[0] in names
+    ]
+    assert rows and all(cells[-2:] == ["-", "-"] for cells in rows), "no shares"
+    assert "at least 20 are needed. Use more requests or longer outputs." in shown
+    for kind in ("problems", "doubts"):
+        for one in told[kind]:
+            assert one["code"] not in shown
+    for region in told["tables"][0]["regions"]:
+        assert region["share"] is None is region["ceiling"]
