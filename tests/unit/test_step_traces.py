@@ -42,6 +42,21 @@ def test_the_trace_reads_back(tmp_path: Path) -> None:
         assert found[name] == pytest.approx(ms)
 
 
+def test_the_timeline_is_of_steps_in_a_row() -> None:
+    """On every rank the same ones."""
+    workers = made.worker_steps()
+    for kept, shown in (
+        ([0, 9, 10, 11, 20], [9, 10, 11]),
+        (range(30), range(8)),
+        ([3, 7], [3]),
+    ):
+        told = [
+            *made.one_process(workers=workers),
+            *made.lines(made.spans([workers[n] for n in kept])),
+        ]
+        assert [step["step"] for step in step_events.of_lines([told]).timeline] == list(shown)
+
+
 @pytest.mark.parametrize("place", ["", "partial"])
 def test_the_reports_link_leads_to_the_file(tmp_path: Path, place: str) -> None:
     run = "decode_noparser_short_c1_t128_r3"
