@@ -1,7 +1,7 @@
 """Published runs -> tables.
 
 In: the plan and results/<study>/runs. Out: requests.csv, runs.csv, telemetry.csv, gpus.csv,
-starts.csv, regions.csv and profiles.json.
+starts.csv, regions.csv and profiles.json; beside the tables' folder traces/ for Perfetto.
 
     python scripts/aggregate.py --plan PLAN --runs results/STUDY/runs --out results/STUDY/tables
 """
@@ -20,10 +20,12 @@ from typing import Any
 
 from decodelab import (
     degradation,
+    given_profiles,
     profiled_runs,
     records,
     server_metrics,
     stats,
+    step_export,
     telemetry_gpus,
     telemetry_rows,
 )
@@ -53,13 +55,16 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def make(plan: Mapping[str, Any], folder: Path, root: Path, out: Path) -> None:
-    """Every table and every profile of the published runs in `folder`, written into `out`."""
+    """Every table and every profile of the published runs in `folder`, written into `out`; with them the profiles
+    of files that the config names, and in the folder beside `out` the timelines as traces."""
     profiled = ProfiledRuns(plan)
     tables = build(plan, folder, root, profiled)
     out.mkdir(parents=True, exist_ok=True)
     for name, rows in tables.items():
         write(out / f"{name}.csv", list(COLUMNS[name]), rows)
-    write_json(out / profiled_runs.FILE, profiled_runs.document(profiled.finish()))
+    own, given = profiled.finish(), given_profiles.read(plan, root)
+    write_json(out / profiled_runs.FILE, profiled_runs.document(own, given))
+    step_export.write_all(own, out.parent / step_export.FOLDER)
 
 
 def build(

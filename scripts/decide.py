@@ -60,7 +60,8 @@ def decide(
     """Publish, aggregate and judge the experiment's own launches, by the code that makes the report.
     Raises StoreError, OSError or ValueError for what cannot be read.
     """
-    own = {**plan, "runs": decisions.own_runs(plan, experiment)}
+    # Files of profiles are evidence of suspects, not of verdicts; a trace would take long to read.
+    own = {**plan, "runs": decisions.own_runs(plan, experiment), "profiles": {}}
     runs, made = folder / "runs", folder / "tables"
     published.publish_runs(own, receipts, Path.cwd(), runs)
     published.publish_captures(own, receipts, Path.cwd(), runs)

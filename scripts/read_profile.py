@@ -31,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     args = parser.parse_args(argv)
     try:
-        profiles = _chosen(step_read.read(args.files), args.run)
+        profiles = _read(args.files, args.run)
         if args.perfetto:
             _export(profiles, args.perfetto)
     except (OSError, ValueError) as error:
@@ -44,14 +44,8 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _chosen(profiles: dict[str, Profile], run: str | None) -> dict[str, Profile]:
-    if run is None:
-        return profiles
-    if run not in profiles:
-        raise ValueError(
-            f"no run {run} in it, but {', '.join(filter(None, profiles)) or 'no runs'}"
-        )
-    return {"": profiles[run]}
+def _read(files: list[Path], run: str | None) -> dict[str, Profile]:
+    return step_read.read(files) if run is None else {"": step_read.one(files, run)}
 
 
 def _export(profiles: dict[str, Profile], out: Path) -> None:

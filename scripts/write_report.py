@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import argparse
 import os
+from dataclasses import replace
 from pathlib import Path
 
-from decodelab import figures, findings, report, words
+from decodelab import figures, findings, report, step_export, words
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -28,12 +29,18 @@ def main(argv: list[str] | None = None) -> int:
     found = findings.load(
         args.plan, args.tables, args.verdicts, args.runs or args.tables.parent / "runs"
     )
-    folder = Path(os.path.relpath(args.figures, args.out.parent)).as_posix()
+    folder = _seen(args.figures, args.out)
+    found = replace(found, traces_at=_seen(args.tables.parent / step_export.FOLDER, args.out))
     text = report.write(found, figures.read_list(args.figures), folder, words.load(args.language))
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(text, encoding="utf-8")
     print(args.out)
     return 0
+
+
+def _seen(folder: Path, page: Path) -> str:
+    """A folder as a link on the page names it."""
+    return Path(os.path.relpath(folder, page.parent)).as_posix()
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from decodelab import backend_probe, step_table
+from decodelab import backend_probe, step_export, step_table
 from decodelab.backend_probe import Probe
 from decodelab.step_table import Profile
 
@@ -77,6 +77,9 @@ class Findings:
         default_factory=dict
     )  # files, by their name in the config
     traces: frozenset[str] = frozenset()  # runs that have one to open in Perfetto
+    traces_at: str | None = (
+        None  # their folder as the report sees it, where that is not its study's own place
+    )
 
     @property
     def experiments(self) -> Mapping[str, Any]:
@@ -222,8 +225,8 @@ def load(plan: Path, tables: Path, verdicts: Path, published: Path | None = None
         profiles=_profiles(profiles, "profiles"),
         given_profiles=_profiles(profiles, "given"),
         traces=frozenset(
-            file.name.removesuffix(".json.gz")
-            for file in (tables.parent / "traces").glob("*.json.gz")
+            file.name.removesuffix(step_export.SUFFIX)
+            for file in (tables.parent / step_export.FOLDER).glob(f"*{step_export.SUFFIX}")
         ),
     )
 

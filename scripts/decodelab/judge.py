@@ -59,7 +59,7 @@ def judge(
         tables.starts,
         tables.runs,
         anomalies.looked(plan, tables),
-        region_metric.own_profiles(plan, tables),
+        region_metric.declared_profiles(plan, tables),
         plan.get("grids") or {},
         {k: v["questions"] for k, v in experiments.items()},
     )

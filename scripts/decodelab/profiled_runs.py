@@ -92,19 +92,24 @@ def _figures(table: Table, region: Region) -> Row:
     }
 
 
-def document(profiles: Mapping[str, Profile]) -> dict[str, Any]:
-    """profiles.json."""
-    told = {name: step_table.to_json(profile) for name, profile in profiles.items()}
-    return {"schema": SCHEMA, "profiles": told}
+def document(
+    profiles: Mapping[str, Profile], given: Mapping[str, Profile] | None = None
+) -> dict[str, Any]:
+    """profiles.json: of the study's own runs, and of files by their name in the config."""
+    return {
+        "schema": SCHEMA,
+        "profiles": {name: step_table.to_json(profile) for name, profile in profiles.items()},
+        **({"given": {n: step_table.to_json(p) for n, p in given.items()}} if given else {}),
+    }
 
 
-def load(path: Path) -> dict[str, Profile]:
-    """Run -> its profile; none where a study of an older version has no such file. Raises ValueError for
-    another file."""
+def load(path: Path, which: str = "profiles") -> dict[str, Profile]:
+    """Run -> its profile (of `given`: name -> profile); none where a study of an older version has no such file.
+    Raises ValueError for another file."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise ValueError(f'{path}: schema "{SCHEMA}" expected')
-    return {name: step_table.of_json(told) for name, told in data["profiles"].items()}
+    return {name: step_table.of_json(told) for name, told in (data.get(which) or {}).items()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from decodelab import launches, step_shares, targets
+from decodelab import given_profiles, launches, targets
 from decodelab.columns import COLUMNS
 from decodelab.variants import Variant
 from decodelab.vocabulary import LANGUAGES, METRIC_ALIASES, METRICS, VERDICTS
@@ -236,20 +236,20 @@ def condition(given: Any) -> dict[str, Any] | None:
 
 
 def profiles(config: Config, root: Path, runs: Runs) -> dict[str, dict[str, Any]]:
-    """Declared profiles: the shares of a file, None where it is not there yet; of the study's own
-    profiled runs their names, a start each, since their shares are measured.
+    """Declared profiles: a file with its digest, so that what reads it does so again once it is another; of the
+    study's own profiled runs their names, a start each.
     """
     out = {}
     for name, entry in config["profiles"].items():
         file = entry.get("file")
-        path = root / str(file)
         out[name] = {
             "file": file,
+            "sha256": given_profiles.digest(root / file) if file else None,
+            "run": entry.get("run"),
             "variant": entry.get("variant"),
             "workload": entry.get("workload"),
             "concurrency": entry.get("concurrency"),
             "phase": entry["phase"],
-            "shares": step_shares.read(path, entry.get("run")) if file and path.is_file() else None,
             "runs": [] if file else [n for n, run in runs.items() if _is_of(run, entry)],
         }
     return out

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from decodelab import reasons, step_words
+from decodelab import given_profiles, reasons, step_shares, step_words, words
 from decodelab.tables import Row, Tables
 from decodelab.vocabulary import REGION_METRICS
 
@@ -63,13 +63,17 @@ def invalid(run: str, profile: Profile) -> Reason | None:
     """Why the profile states no shares; None: it does."""
     if profile.problems:
         zh, en = step_words.TEXTS["profile_invalid"]
-        whys = [[step_words.problem(p, language) for p in profile.problems] for language in (0, 1)]
         return {
             "code": "profile_invalid",
-            "zh": zh.format(run=run, why="；".join(whys[0])),
-            "en": en.format(run=run, why="; ".join(whys[1])),
+            "zh": zh.format(run=run, why=_whys(profile, "zh")),
+            "en": en.format(run=run, why=_whys(profile, "en")),
         }
     return reasons.reason("profile_sync", run=run) if profile.mode == "sync" else None
+
+
+def _whys(profile: Profile, language: str) -> str:
+    told = words.load(language)
+    return told.plain("sentence.semicolon").join(step_words.fact(p, told) for p in profile.problems)
 
 
 def mismatch(base: Arm, cand: Arm, plan: Mapping[str, Any]) -> list[Reason]:
@@ -119,18 +123,35 @@ def _variant(plan: Mapping[str, Any], arm: Arm) -> Mapping[str, Any]:
     return found
 
 
-def own_profiles(plan: Mapping[str, Any], tables: Tables) -> dict[str, dict[str, Any]]:
-    """The plan's `profiles`, those of the study's own runs with their shares: the mean over the starts.
+def declared_profiles(plan: Mapping[str, Any], tables: Tables) -> dict[str, dict[str, Any]]:
+    """The plan's `profiles` with their shares: a file's, or the mean over the starts of the study's own runs.
     `why`: the code of what makes them unknown, with `problems` in words."""
     declared = plan.get("profiles") or {}
     return {
-        name: {**entry, **_measured(entry, tables)} if entry.get("runs") else dict(entry)
+        name: {
+            **entry,
+            **(_of_file(name, entry, tables) if entry.get("file") else _measured(entry, tables)),
+        }
         for name, entry in declared.items()
     }
 
 
+def _of_file(name: str, entry: Mapping[str, Any], tables: Tables) -> dict[str, Any]:
+    profile = tables.given.get(name)
+    if profile is None:
+        return {"shares": None, "why": "no_profile"}
+    if wrong := invalid(name, profile):
+        unread = profile.source == given_profiles.UNREAD
+        why = "profile_unreadable" if unread else wrong["code"]
+        return {"shares": None, "why": why, "problems": [wrong]}
+    try:
+        return {"shares": step_shares.of_profile(profile, entry.get("phase") or "decode")}
+    except ValueError:
+        return {"shares": None, "why": "profile_no_shares"}
+
+
 def _measured(entry: Mapping[str, Any], tables: Tables) -> dict[str, Any]:
-    there = [name for name in entry["runs"] if name in tables.runs]
+    there = [name for name in entry.get("runs") or () if name in tables.runs]
     found = {name: tables.profiles[name] for name in there if name in tables.profiles}
     if not found:
         return {"shares": None, "why": "no_profile"}

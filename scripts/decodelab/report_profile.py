@@ -16,6 +16,7 @@ from decodelab import (
     report_annex,
     report_profile_tables,
     report_profile_told,
+    step_export,
     step_groups,
 )
 from decodelab.findings import Findings
@@ -29,6 +30,7 @@ from decodelab.words import Words
 
 MAX_FILES = 4  # of one launch, named
 MAX_TARGETS = 8
+NOT_IMPORTED = "not imported"  # by any process: a module of another engine or version
 
 
 @dataclass
@@ -49,7 +51,7 @@ def _block(findings: Findings, group: Group, words: Words) -> Block:
     facts = [_state(group, words), *_invalid(group, words)]
     tables: list[Table | None] = []
     if group.states_shares:
-        facts += _step(usable, words)
+        facts += _step(usable, words, group.arm is None)
         facts += _collectives(usable, words) + _device(usable, words)
         tables.append(report_profile_tables.shares(usable, words))
         tables.append(report_profile_tables.other_phases(usable, words))
@@ -83,6 +85,8 @@ def _state(group: Group, words: Words) -> Bullet:
     state = "valid" if group.states_shares else "order" if n else "invalid"
     how = list(dict.fromkeys(_how(one, words) for one in group.profiles.values()))
     shown = markdown.joined(how, words.say("sentence.comma"))
+    if group.arm is None:
+        return Bullet(words.say(f"profile.state_given.{state}", how=shown))
     return Bullet(words.say(f"profile.state.{state}", n=str(n), of=of, how=shown))
 
 
@@ -108,7 +112,7 @@ def _invalid(group: Group, words: Words) -> list[Bullet]:
     return bullets
 
 
-def _step(profiles: Sequence[Profile], words: Words) -> list[Bullet]:
+def _step(profiles: Sequence[Profile], words: Words, given: bool) -> list[Bullet]:
     tables = [table for one in profiles if (table := one.table()) is not None]
     if not tables:
         return [Bullet(words.say("profile.no_decode_steps"))]
@@ -116,12 +120,12 @@ def _step(profiles: Sequence[Profile], words: Words) -> list[Bullet]:
     if all(table.step_ms_p50 is None and table.steps is None for table in tables):
         return []  # a plain table that tells no steps
     text = words.say(
-        "profile.step",
+        "profile.step_given" if given else "profile.step",
         p50=numbers.show_range("region_ms", [table.step_ms_p50 for table in tables]),
         p90=numbers.show_range("region_ms", [table.step_ms_p90 for table in tables]),
         steps=numbers.show_range("n_steps", [table.steps for table in tables]),
         ranks="/".join(ranks),
-        launches=str(len(profiles)),
+        **({} if given else {"launches": str(len(profiles))}),
     )
     return [Bullet(text)]
 
@@ -240,7 +244,12 @@ def _missing_targets(group: Group, words: Words) -> list[Bullet]:
                 missing.setdefault(key, target.get("why"))
     if not missing:
         return []
+    never = [region for (region, _), why in missing.items() if why == NOT_IMPORTED]
     under = [
+        words.say_n("profile.targets_not_imported", never.count(region), region=region)
+        for region in dict.fromkeys(never)
+    ]
+    under += [
         words.say(
             "profile.target",
             region=region,
@@ -248,6 +257,7 @@ def _missing_targets(group: Group, words: Words) -> list[Bullet]:
             why=report_profile_told.figure("why", why, words),
         )
         for (region, target), why in missing.items()
+        if why != NOT_IMPORTED
     ]
     more = len(under) - MAX_TARGETS
     if more > 1:
@@ -284,6 +294,7 @@ def _named(files: Sequence[str], words: Words) -> Md:
 
 
 def _trace(findings: Findings, run: str) -> Md:
-    """Reports stand in report/<study>/, traces in results/<study>/traces/."""
-    path = f"results/{findings.plan['study']}/traces/{run}.json.gz"
-    return Md(f"[{markdown.code(path)}](../../{path})")
+    """Reports stand in report/<study>/, traces in results/<study>/traces/, unless it is a partial one."""
+    own = f"../../results/{findings.plan['study']}/{step_export.FOLDER}"
+    path = f"{findings.traces_at or own}/{run}{step_export.SUFFIX}"
+    return Md(f"[{markdown.code(path.replace('../', ''))}]({path})")

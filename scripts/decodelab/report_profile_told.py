@@ -1,7 +1,7 @@
 """What is wrong or doubtful about a profile, in words: each code has a sentence with its figures and what to do.
 
-In: `step_table.Problem`s and the catalogue. Out: Markdown sentences. A figure that the sentence has no place for is
-appended, one that it wants and nobody gave is a dash: no code is lost, whoever wrote it.
+In: `step_table.Problem`s and the catalogue (through `step_words`). Out: Markdown sentences. No code is lost, whoever
+wrote it.
 """
 
 from __future__ import annotations
@@ -9,14 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from decodelab import markdown, numbers
+from decodelab import markdown, step_words
 from decodelab.markdown import Md
 from decodelab.step_table import Problem
 from decodelab.words import Words
-
-_CHANGES = ("closure", "overhead")  # with their sign
-_SHARES = ("spread", "limit", "share")
-_SAID = ("complete", "profiled", "twin", "metric", "launches")  # by the code itself, or beside it
 
 
 def sentences(kind: str, told: Iterable[Problem], words: Words) -> list[Md]:
@@ -25,15 +21,11 @@ def sentences(kind: str, told: Iterable[Problem], words: Words) -> list[Md]:
 
 
 def _sentence(kind: str, problem: Problem, words: Words) -> Md:
-    figures = dict(problem.figures)
-    key = f"profile.{kind}.{problem.code}"
-    if key not in words:
-        key, figures = f"profile.{kind}.other", {"code": problem.code, **figures}
-    wanted = words.wants(key)
-    shown = {name: figure(name, value, words) for name, value in figures.items()}
-    text = words.say(key, **{name: shown.get(name, numbers.DASH) for name in wanted})
-    left = [name for name in shown if name not in wanted and name not in _SAID]
-    rest = {name: shown[name] for name in left if figures[name] is not None}
+    keys, figures = step_words.keys(kind, problem, words)
+    wanted = {name for key in keys for name in words.wants(key)}
+    shown = {name: figure(name, figures.get(name), words) for name in {*wanted, *figures}}
+    text = Md(words.plain("profile.gap").join(words.say(key, **shown) for key in keys))
+    rest = {name: shown[name] for name in step_words.left(figures, wanted)}
     return (
         text if not rest else words.say("profile.more_figures", text=text, rest=_rest(rest, words))
     )
@@ -45,22 +37,5 @@ def _rest(figures: Mapping[str, Md], words: Words) -> Md:
 
 
 def figure(name: str, value: Any, words: Words) -> Md:
-    """A figure by its name: `*_ms` in milliseconds, a closure and an overhead with their sign."""
-    if name == "why" and f"profile.why.{value}" in words:
-        return words.say(f"profile.why.{value}")
-    if isinstance(value, list | tuple):
-        items = [figure("", item, words) for item in value]
-        return markdown.joined(items, words.say("sentence.comma")) if items else Md(numbers.DASH)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return Md(numbers.DASH) if value is None else markdown.code(str(value))
-    return Md(_number(name, value))
-
-
-def _number(name: str, value: float) -> str:
-    if name.endswith("_ms"):
-        return numbers.milliseconds(value / 1000.0)
-    if name.endswith(_CHANGES):
-        return numbers.effect(value)
-    if name.endswith(_SHARES):
-        return numbers.size(value)
-    return numbers.per_step(value)
+    """As `step_words.figure`, names and messages as code."""
+    return Md(step_words.figure(name, value, words, markdown.code))

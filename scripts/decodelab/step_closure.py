@@ -140,7 +140,8 @@ def _add_step(
         _grow(parts, "output", _overlap(mine.t1 - tail, mine.t1, *rest))
     middle = _overlap(mine.t0 + head, mine.t1 - tail, *rest) + waits
     if same_process:
-        _share_out(parts, {"handover": handover or 0, "engine": mine.own}, middle)
+        told = {} if handover is None else {"handover": handover}
+        _share_out(parts, {**told, "engine": mine.own}, middle)
     else:  # it waits for the worker there, in its call or in its own code
         _grow(parts, "handover" if handover is not None else "engine", middle)
 

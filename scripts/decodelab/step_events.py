@@ -129,10 +129,17 @@ def _timeline(
         (r.number, s.i): s for r in ranks for s in r.steps if s.phase == "decode"
     }
     taken: list[tuple[int | None, int, step_lines.Spanned]] = []
-    for rank in ranks:
-        mine = [s for s in rank.process.spans if s.role == "worker" and (rank.number, s.i) in steps]
-        kept = sorted({s.i for s in mine})[:TIMELINE_STEPS]
-        taken += [(rank.number, s.i, s) for s in mine if s.i in kept]
+    told = {
+        rank.number: [
+            s for s in rank.process.spans if s.role == "worker" and (rank.number, s.i) in steps
+        ]
+        for rank in ranks
+    }
+    seen = [{s.i for s in mine} for mine in told.values() if mine]
+    common = set.intersection(*seen) if seen else set()
+    for number, mine in told.items():
+        kept = _in_a_row(common or {s.i for s in mine})
+        taken += [(number, s.i, s) for s in mine if s.i in kept]
     if not taken:
         return []
     begin = min(steps[rank, i].t0 for rank, i, _ in taken)
@@ -142,6 +149,18 @@ def _timeline(
             if one.role == "engine" and begin <= one.spans[0][2] and one.spans[0][2] <= end:
                 taken.append((None, one.i, one))
     return [_drawn(rank, one, steps.get((rank, i)), begin) for rank, i, one in taken]
+
+
+def _in_a_row(numbers: set[int]) -> list[int]:
+    """Of steps those that follow one another, the most of them there are, the first of equals: what lies between
+    others (a prefill, or seconds) would leave no room for the steps.
+    """
+    rows: list[list[int]] = []
+    for number in sorted(numbers):
+        if not rows or number != rows[-1][-1] + 1:
+            rows.append([])
+        rows[-1].append(number)
+    return max((row[:TIMELINE_STEPS] for row in rows), key=len, default=[])
 
 
 def _drawn(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from typing import Any
 from decodelab.step_table import Profile
 from decodelab.trace_steps import STEP
 
+FOLDER = "traces"  # beside the tables
+SUFFIX = ".json.gz"
 ENGINE_PID = 1_000_000  # a process beside the ranks
 _THREADS = {"worker": 1, "engine": 2, "device": 3}
 
@@ -41,7 +44,20 @@ def trace(profile: Profile) -> dict[str, Any]:
 def write(profile: Profile, path: Path) -> None:
     """Gzip where the name ends so; the same profile makes the same bytes."""
     data = json.dumps(trace(profile), ensure_ascii=False).encode()
-    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    waiting = path.with_name(f".{path.name}.{os.getpid()}")
+    waiting.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    waiting.replace(path)
+
+
+def write_all(profiles: Mapping[str, Profile], folder: Path) -> None:
+    """A file for each run that has a timeline; of runs that are gone or have none the file goes too."""
+    folder.mkdir(parents=True, exist_ok=True)
+    names = {run: f"{run}{SUFFIX}" for run, profile in profiles.items() if profile.timeline}
+    for file in folder.glob(f"*{SUFFIX}"):
+        if file.name not in names.values():
+            file.unlink()
+    for run, name in names.items():
+        write(profiles[run], folder / name)
 
 
 def _step(step: Mapping[str, Any]) -> Iterable[dict[str, Any]]:

@@ -1,4 +1,5 @@
-"""The profiles of a study put together: one group an arm, with one profile a launch; one a file that the config gives.
+"""The profiles of a study put together: one group an arm, with one profile a launch; one a file that the config
+gives, unless it holds shares alone, which are told where they are evidence.
 
 In: `Findings`. Out: `Group`s, in plan order. An arm of several experiments belongs to the first.
 """
@@ -39,7 +40,11 @@ def groups(findings: Findings) -> list[Group]:
             if mine and not seen & set(mine):
                 seen |= set(mine)
                 found.append(Group(experiment, arm.variant, arm, mine))
-    return found + [_given(findings, name) for name in findings.given_profiles]
+    return found + [
+        _given(findings, name)
+        for name, one in findings.given_profiles.items()
+        if not (one.valid and one.shares_alone)
+    ]
 
 
 def _given(findings: Findings, name: str) -> Group:

@@ -18,6 +18,7 @@ from decodelab.step_table import Profile, Region, Table
 CLASSES = ("work", "wait", "transfer", "collective", "gaps", "sync", "host", "unattributed")
 LAUNCH_GAP = "launch_gap"  # region of a trace: the device idles until the next kernel is launched
 CLOSURE = 0.03  # of the step: what a valid profile may leave in no region, or count twice
+NOTHING_MS = 1e-6  # a nanosecond, which is what rounding leaves
 MOST = 0.5  # of the step: more is most of it, less is its largest part
 
 
@@ -163,14 +164,16 @@ def _by_class(profile: Profile, table: Table) -> _Told:
         for name, ms in _split(region).items():
             before = told.get(name, (0.0, 0.0))
             told[name] = (before[0] + ms, before[1] + (_spread(region) or 0.0))
-    gap_ms = profile.gap_ms_per_step
-    if (
-        gap_ms is not None and "gaps" not in told
-    ):  # a reader that knows why the device idles tells it by region
+    if profile.gap_ms_per_step is not None and "gaps" not in told:
         left, spread = told.pop("unattributed", (0.0, 0.0))
-        if left > gap_ms:
-            told["unattributed"] = (left - gap_ms, spread)
-        told["gaps"] = (gap_ms, _step_spread(table))
+        # Where the reader knows why the device idles, regions hold it already: nothing is counted twice.
+        room = (table.step_ms_mean or 0.0) - sum(ms for ms, _ in told.values())
+        gap_ms = min(profile.gap_ms_per_step, room)
+        if gap_ms > NOTHING_MS:
+            told["gaps"] = (gap_ms, _step_spread(table))
+            left -= gap_ms
+        if left > NOTHING_MS:
+            told["unattributed"] = (left, spread)
     return told
 
 

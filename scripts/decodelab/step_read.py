@@ -42,6 +42,17 @@ def read(files: Sequence[Path]) -> dict[str, Profile]:
     return _single(files[0], kinds[0])
 
 
+def one(files: Sequence[Path], run: str | None = None) -> Profile:
+    """`run`: which one of a file with several."""
+    profiles = read(files)
+    named = ", ".join(filter(None, profiles)) or "no runs"
+    if run is None and len(profiles) > 1:
+        raise ValueError(f"several runs in it: {named}; say which with `run`")
+    if run is not None and run not in profiles:
+        raise ValueError(f"no run {run} in it, but {named}")
+    return profiles[run] if run is not None else next(iter(profiles.values()))
+
+
 def sort_of(path: Path) -> str:
     """events, trace, json (ours) or table, from a file's begin."""
     if path.is_dir() or any(path.match(pattern) for pattern in _EVENTS):
@@ -77,6 +88,12 @@ def _single(path: Path, sort: str) -> dict[str, Profile]:
         return {"": step_table.of_json(told)}
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"a damaged profile: {error}") from error
+
+
+def files_of(folder: Path) -> list[Path]:
+    """What a folder holds of a profile."""
+    patterns = (*_EVENTS, step_events.RUN_FILE)
+    return sorted(file for pattern in patterns for file in folder.glob(pattern))
 
 
 def _events(paths: Sequence[Path]) -> Profile:

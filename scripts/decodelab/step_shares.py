@@ -1,48 +1,30 @@
-"""A profile file as evidence: which share of the time each region, op or kernel takes.
+"""A profile as evidence: which share of the time each region, op or kernel takes.
 
-In: one file of any form that `step_read` reads. Out: shares by name, of one whole; of a trace `region / kernel` for
-each top kernel beside the region's rest. What is not attributed (idle CPU, kernels of no known class) has no name.
-ValueError where a file is no profile, or is one that states no shares.
+In: a `Profile`. Out: shares by name, of one whole; of a trace `region / kernel` for each top kernel beside the
+region's rest. What is not attributed (idle CPU, kernels of no known class) has no name. ValueError where it states
+no shares.
 """
 
 from __future__ import annotations
 
 import fnmatch
 from collections.abc import Mapping
-from pathlib import Path
 
-from decodelab import step_kernels, step_read
+from decodelab import step_kernels
 from decodelab.plain_shares import ROUNDING
 from decodelab.step_regions import UNATTRIBUTED
 from decodelab.step_table import Profile
 
-FORM = step_read.FORMS
 _PART = " / "
 
 
-def read(path: Path, run: str | None = None) -> dict[str, float]:
-    """`run`: which one of a file with several."""
-    profiles = step_read.read([path])
-    if run is None and len(profiles) > 1:
-        raise ValueError(f"several runs in it: {', '.join(profiles)}; say which with `run`")
-    if run is not None and run not in profiles:
-        raise ValueError(f"no run {run} in it: {', '.join(profiles)}")
-    return of_profile(profiles[run] if run is not None else next(iter(profiles.values())))
-
-
-def check(path: Path, run: str | None = None) -> None:
-    """What can be said before the evidence is needed: a trace may take long to read."""
-    if step_read.sort_of(path) != "trace":
-        read(path, run)
-
-
-def of_profile(profile: Profile) -> dict[str, float]:
+def of_profile(profile: Profile, phase: str = "decode") -> dict[str, float]:
     if not profile.states_shares:
         why = "its timers synchronised, which inflates" if profile.valid else "it is invalid"
         raise ValueError(f"a profile that states no shares ({why})")
     if profile.source == "kernels":
         return _told({k.name: k.share for k in profile.kernels})
-    table = profile.table()
+    table = profile.table(phase)
     regions = {} if table is None else _told({r.region: r.share for r in table.regions})
     if profile.source != "trace":
         return _told(dict(regions))

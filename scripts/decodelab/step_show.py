@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from decodelab import step_doubts
+from decodelab import step_words, words
 from decodelab.step_table import Profile, Table
 
 DASH = "-"
@@ -25,8 +25,12 @@ def _profile(profile: Profile) -> Iterable[str]:
     mode = f", mode {profile.mode}" if profile.mode else ""
     ranks = f", {profile.ranks} ranks" if (profile.ranks or 1) > 1 else ""
     yield f"{profile.source}{mode}{ranks}: {'valid' if profile.valid else 'INVALID'}"
-    for sign, told in (("invalid:", profile.problems), ("doubt:", profile.doubts)):
-        yield from (f"  {sign} {step_doubts.sentence(problem)}" for problem in told)
+    said = words.load("en")
+    for kind, sign, told in (
+        ("problem", "invalid:", profile.problems),
+        ("doubt", "doubt:", profile.doubts),
+    ):
+        yield from (f"  {sign} {step_words.sentence(kind, one, said)}" for one in told)
     if profile.mode == "sync":
         yield "  timers that synchronise: regions in their order, no shares"
     for table in profile.tables:

@@ -96,6 +96,14 @@ class Profile:
         """A profile in mode sync may order regions, and states no shares."""
         return self.valid and self.mode != "sync"
 
+    @property
+    def shares_alone(self) -> bool:
+        """It tells no times."""
+        regions = [region for table in self.tables for region in table.regions]
+        times = [t for r in regions for t in (r.ms_p50, r.ms_p90, r.ms_mean, r.total_ms)]
+        times += [t for k in self.kernels for t in (k.ms_per_step, k.total_ms)]
+        return all(time is None for time in times)
+
     def table(self, phase: str = "decode") -> Table | None:
         """Of all ranks together where there is one, else of the only rank."""
         mine = [t for t in self.tables if t.phase in (phase, "all")]

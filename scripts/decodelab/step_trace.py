@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 
 from decodelab import (
-    step_doubts,
     step_kernels,
     step_regions,
+    step_words,
     trace_account,
     trace_events,
     trace_steps,
+    words,
 )
 from decodelab.step_kernels import IDLE
 from decodelab.step_table import Kernel, Problem, Profile, Region, Table
@@ -56,7 +57,8 @@ def read(files: Sequence[Path]) -> Profile:
             continue
         ranks += _ranks(trace, _rank(path, trace), n, path, doubts)
     if not ranks:
-        why = "; ".join(step_doubts.sentence(doubt) for doubt in doubts)
+        said = words.load("en")
+        why = "; ".join(step_words.sentence("doubt", doubt, said) for doubt in doubts)
         raise NotATrace(f"no trace of work: {why}")
     ranks.sort(key=lambda r: r.rank)
     numbers = [r.rank for r in ranks]

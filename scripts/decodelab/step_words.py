@@ -1,112 +1,106 @@
-"""What makes a profile invalid, in words, for the reasons of a verdict: Chinese and English.
+"""What is wrong or doubtful about a profile in plain words, for verdicts and the command line; and the reasons of
+verdicts that profiles give.
 
-In: a `Problem`. Out: a reason. The figures of a problem are named in `step_checks` and `step_twin`.
+In: a `Problem` and the catalogue, which holds the sentence of every code once, for the report too. Out: text. A figure
+that the sentence has no place for is appended, one that it wants and nobody gave is a dash.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from decodelab import numbers
 from decodelab.step_table import Problem
+from decodelab.words import Words
 
 TEXTS: dict[str, tuple[str, str]] = {
-    "profile_no_steps": ("剖析没有记录到 decode 步", "the profile has no decode step"),
-    "profile_target_missing": (
-        "剖析在引擎中没有找到这些区域的目标：{regions}",
-        "the profiler found no target in the engine for {regions}",
-    ),
-    "profile_not_closed": (
-        "各区域之和与整步相差 {closure}，超过 {limit}",
-        "the regions are {closure} off the step, more than {limit}",
-    ),
-    "profile_calls_unlike_config": (
-        "{region} 每步应调用 {expected} 次（按模型配置），实际为 {seen} 次",
-        "{region} is called {seen} times a step where the model's config says {expected}",
-    ),
-    "profile_inner_not_seen": (
-        "CUDA graph 或 torch.compile 之下看不到 {regions}；请加 {hint}",
-        "{regions} cannot be seen under CUDA graphs or torch.compile; add {hint}",
-    ),
-    "profile_ranks_disagree": (
-        "各 rank 的 {region} 相差 {spread}，超过 {limit}",
-        "the ranks differ in {region} by {spread}, more than {limit}",
-    ),
-    "profile_rank_missing": (
-        "{expected} 个 rank 中缺少：{missing}",
-        "of {expected} ranks these are missing: {missing}",
-    ),
-    "profile_overhead": (
-        "剖析使每 token 时间变化 {overhead}，超过 {limit}",
-        "profiling changes the time per token by {overhead}, more than {limit}",
-    ),
-    "profile_no_twin": (
-        "未插桩的对照 {twin} 没有可比的运行",
-        "the unprofiled twin {twin} has no run to compare with",
-    ),
-    "profile_output_differs": (
-        "与未插桩的对照相比，{compared} 个请求中只有 {same} 个输出相同",
-        "only {same} of {compared} requests gave the same output as without the profiler",
-    ),
-    "profile_output_not_compared": (
-        "输出没有与未插桩的对照 {twin} 比较（{why}）",
-        "the output was not compared with the unprofiled twin {twin} ({why})",
-    ),
-    "profile_dropped": ("剖析缓冲区溢出，丢失 {steps} 步", "the profiler lost {steps} steps"),
-    "profile_too_few_steps": (
-        "只有 {steps} 个可用的 decode 步，至少需要 {least} 个",
-        "only {steps} decode steps can be used, at least {least} are needed",
-    ),
-    # of a question about a region
     "no_profile": (
-        "{variant} 的运行没有剖析：{runs}",
+        "{variant} 的运行没有 profile：{runs}",
         "these runs of {variant} were not profiled: {runs}",
     ),
-    "profile_invalid": ("{run} 的剖析无效：{why}", "the profile of {run} is invalid: {why}"),
+    "profile_invalid": ("{run} 的 profile 无效：{why}", "the profile of {run} is invalid: {why}"),
     "profile_sync": (
-        "{run} 以 sync 模式剖析：只能给区域排序，不能给出占比和时间",
+        "{run} 的 profile 是 sync 模式：只能给区域排序，不能给出占比和时间",
         "{run} was profiled in mode sync, which orders regions and tells no share or time of them",
     ),
     "profiling_differs": (
-        "只有 {variant} 插桩，两组还有别的不同：剖析本身最多使速度慢 15%，不可比；请与 {twin} 比较，或两组都插桩",
+        "只有 {variant} 插桩，两组还有别的不同：profiling 本身最多使速度慢 15%，不可比；请与 {twin} 比较，或两组都插桩",
         "{variant} alone is profiled, and the arms differ in more than that: profiling may cost up to"
         " 15%; compare with {twin}, or profile both",
     ),
     "profiling_compared": (
-        "两组只差剖析：这里的效应就是 {variant} 的剖析开销",
+        "两组只差 profiling：这里的效应就是 {variant} 的 profiling 开销",
         "the arms differ in profiling only: the effect is what profiling costs in {variant}",
     ),
     "profiled": (
-        "存疑：{variants} 是插桩的，其速率含剖析开销（{cost}）",
+        "存疑：{variants} 是插桩的，其速率含 profiling 开销（{cost}）",
         "a doubt: {variants} is profiled, so its rates hold what profiling costs ({cost})",
     ),
 }  # fmt: skip
-_SHARES = ("closure", "spread", "overhead")
+_CHANGES = ("closure", "overhead")  # with their sign
+_SHARES = ("spread", "limit", "share")
+_SAID = ("complete", "profiled", "twin", "metric", "launches")  # by the code itself, or beside it
+_ENDS = ".。"
 
 
-def problem(found: Problem, language: int) -> str:
-    """0 is Chinese, 1 English; a code without a text stands for itself."""
-    texts = TEXTS.get(f"profile_{found.code}")
-    if texts is None:
-        return found.code
-    return texts[language].format_map(_Shown(found.figures))
+def keys(kind: str, problem: Problem, words: Words) -> tuple[list[str], dict[str, Any]]:
+    """The catalogue's texts of a code (`kind` is problem or doubt): what is, and what to do; and their figures."""
+    key = f"profile.{kind}.{problem.code}"
+    if key not in words:
+        return [f"profile.{kind}.other"], {"code": problem.code, **problem.figures}
+    remedy = f"profile.remedy.{problem.code}"
+    return [key, *([remedy] if kind == "problem" and remedy in words else [])], problem.figures
 
 
-class _Shown(dict[str, str]):
-    """Figures as they are read; one that is not there is a dash."""
-
-    def __init__(self, figures: Mapping[str, Any]) -> None:
-        super().__init__({name: _shown(name, value) for name, value in figures.items()})
-
-    def __missing__(self, key: str) -> str:
-        return "-"
+def left(figures: Mapping[str, Any], wanted: set[str]) -> list[str]:
+    """Figures that no text has a place for."""
+    return [n for n, v in figures.items() if n not in wanted and n not in _SAID and v is not None]
 
 
-def _shown(name: str, value: Any) -> str:
-    if isinstance(value, (list, tuple)):
-        return ", ".join(map(str, value)) or "-"
-    if value is None:
-        return "-"
-    if isinstance(value, float):
-        return f"{value:+.1%}" if name in _SHARES else f"{value:.0%}"
-    return str(value)
+def fact(problem: Problem, words: Words) -> str:
+    """What makes a profile invalid, as a clause: neither a sentence's end nor what to do about it."""
+    text = _plain(keys("problem", problem, words)[0][0], problem, words).rstrip(_ENDS)
+    return text if text[1:2].isupper() else text[:1].lower() + text[1:]
+
+
+def sentence(kind: str, problem: Problem, words: Words) -> str:
+    """All that is to be said of it."""
+    told, figures = keys(kind, problem, words)
+    text = words.plain("profile.gap").join(_plain(key, problem, words) for key in told)
+    more = left(figures, {name for key in told for name in words.wants(key)})
+    if not more:
+        return text
+    rest = [f"{name} {figure(name, figures[name], words)}" for name in more]
+    said = words.plain("sentence.comma").join(rest)
+    return words.plain("profile.more_figures", text=text, rest=said)
+
+
+def _plain(key: str, problem: Problem, words: Words) -> str:
+    figures = {"code": problem.code, **problem.figures}
+    shown = {name: figure(name, figures.get(name), words) for name in words.wants(key)}
+    return words.plain(key, **shown)
+
+
+def figure(name: str, value: Any, words: Words, quoted: Callable[[str], str] = str) -> str:
+    """A figure by its name: `*_ms` in milliseconds, a closure and an overhead with their sign; `quoted` shows what
+    is no figure but a name or a message.
+    """
+    if name == "why" and f"profile.why.{value}" in words:
+        return words.plain(f"profile.why.{value}")
+    if isinstance(value, list | tuple):
+        items = [figure("", item, words, quoted) for item in value]
+        return words.plain("sentence.comma").join(items) or numbers.DASH
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return numbers.DASH if value is None else quoted(str(value))
+    return _number(name, value)
+
+
+def _number(name: str, value: float) -> str:
+    if name.endswith("_ms"):
+        return numbers.milliseconds(value / 1000.0)
+    if name.endswith(_CHANGES):
+        return numbers.effect(value)
+    if name.endswith(_SHARES):
+        return numbers.size(value)
+    return numbers.per_step(value)

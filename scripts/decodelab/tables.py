@@ -36,6 +36,7 @@ class Tables:
     starts: list[Row]
     absent: dict[str, Row] = field(default_factory=dict)  # planned runs without a row, by name: why
     profiles: dict[str, Profile] = field(default_factory=dict)  # of the step profiler, by run name
+    given: dict[str, Profile] = field(default_factory=dict)  # files, by their name in the config
 
     def only(self, runs: Collection[str], launches: Collection[str]) -> Tables:
         """The rows of these runs, and of the starts of these launches (of a replay, which has no
@@ -47,6 +48,7 @@ class Tables:
             [s for s in self.starts if s.get("launch") in launches or not s.get("launch")],
             {name: row for name, row in self.absent.items() if name in runs},
             {name: found for name, found in self.profiles.items() if name in runs},
+            self.given,
         )
 
 
@@ -57,8 +59,10 @@ def load(folder: Path) -> Tables:
     for row in read(folder / "requests.csv", "requests"):
         requests.setdefault(row["run"], []).append(row)
     starts = read(folder / "starts.csv", "starts")
-    profiles = profiled_runs.load(folder / profiled_runs.FILE)
-    return Tables(runs, requests, starts, _absent(folder), profiles)
+    profiles, given = (
+        profiled_runs.load(folder / profiled_runs.FILE, which) for which in ("profiles", "given")
+    )
+    return Tables(runs, requests, starts, _absent(folder), profiles, given)
 
 
 def _absent(folder: Path) -> dict[str, Row]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from decodelab import step_trace
 from sim.parts import LAYERS
 from tests.e2e.lab import Count, Lab
 from tests.e2e.small import study
@@ -64,6 +65,13 @@ def test_a_profiled_run_and_its_twin_and_what_is_not_measured_twice(lab: Lab) ->
         assert sum(s["regions"][region][0] for s in mine) == LAYERS * 2 * TOKENS
     (model,) = [line for line in lines(raw["profiled"]) if line["kind"] == "model"]
     assert model["config"]["num_hidden_layers"] == LAYERS
+    (trace,) = (lab.root / "results/small/traces").glob("*.json.gz")
+    (drawn,) = step_trace.read([trace]).tables
+    assert drawn.steps and {"attention", "moe", "sampler"} <= {r.region for r in drawn.regions}
+    assert (
+        f"../../results/small/traces/{trace.name}"
+        in (lab.root / "report/small/report.en.md").read_text()
+    )
     missing = [x for x in lines(raw["profiled"]) if x["kind"] == "target" and not x["found"]]
     assert not missing
     assert lab.wait_for_no_process() == {}

@@ -152,3 +152,15 @@ def one_process(**more: Any) -> list[str]:
             for s in pair
         ],
     )
+
+
+def spans(workers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Every region of each step, one behind the other."""
+    out = []
+    for worker in workers:
+        at, told = worker["t0"], []
+        for name, (_calls, inclusive, _exclusive) in worker["regions"].items():
+            told.append([name, 0, at, at + inclusive])
+            at += inclusive
+        out.append({"kind": "spans", "i": worker["i"], "role": "worker", "spans": told})
+    return out

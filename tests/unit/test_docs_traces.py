@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from decodelab import step_doubts, step_kernels, step_plain, trace_events
+from decodelab import step_kernels, step_plain, step_trace, trace_events
+from tests.unit.problem_codes import problem_codes
 
 PAGE = (Path(__file__).parents[2] / "docs/step-profiler-traces.md").read_text(encoding="utf-8")
 
@@ -31,11 +32,15 @@ def test_categories() -> None:
     [
         ("class", [*step_kernels.CLASSES, step_kernels.OTHER]),
         ("cause", list(step_kernels.IDLE)),
-        ("code", list(step_doubts.DOUBTS)),
     ],
 )
 def test_names(head: str, wanted: list[str]) -> None:
     assert [names(cells[0])[0] for cells in rows(head)] == wanted
+
+
+def test_doubts() -> None:
+    told = [names(cells[0])[0] for cells in rows("code")]
+    assert sorted(told) == sorted(problem_codes(step_trace, step_plain))
 
 
 def test_columns() -> None:

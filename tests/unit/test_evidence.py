@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sample_study import Study, request
 
-from decodelab import anomalies, bottleneck, evidence, plain_shares, step_shares
+from decodelab import anomalies, bottleneck, evidence, plain_shares, step_read, step_shares
 from decodelab.decisions import overall
 from decodelab.evidence import Known
 
@@ -190,16 +190,16 @@ def test_shares_are_summed_and_what_is_not_attributed_may_be_anyones() -> None:
 def test_profile_files(tmp_path: Path) -> None:
     table = tmp_path / "p.csv"
     table.write_text('name,share\n"a, b",0.25\nc,37 %\n', encoding="utf-8")
-    assert step_shares.read(table) == {"a, b": 0.25, "c": 0.37}
+    assert step_shares.of_profile(step_read.one([table])) == {"a, b": 0.25, "c": 0.37}
     other = tmp_path / "p.json"
     other.write_text(json.dumps({"schema": plain_shares.SCHEMA, "shares": {"a": 0.5, "b": "20%"}}))
-    assert step_shares.read(other) == {"a": 0.5, "b": 0.2}
+    assert step_shares.of_profile(step_read.one([other])) == {"a": 0.5, "b": 0.2}
     table.write_text("name,share\nmoe ,0.7\n", encoding="utf-8")
-    assert step_shares.share_of(step_shares.read(table), "moe")[0] == 0.7
+    assert step_shares.share_of(step_shares.of_profile(step_read.one([table])), "moe")[0] == 0.7
     twice = {"schema": plain_shares.SCHEMA, "shares": {"a": 0.2, "b": 0.3}}
     other.write_text(json.dumps(twice).replace('"b"', '"a"'))
     with pytest.raises(ValueError, match="a stands there twice"):
-        step_shares.read(other)
+        step_shares.of_profile(step_read.one([other]))
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_what_is_no_profile_says_why(tmp_path: Path, text: str, says: str) -> No
     file = tmp_path / "p.csv"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=says):
-        step_shares.read(file)
+        step_shares.of_profile(step_read.one([file]))
 
 
 @given(st.text(max_size=60), st.sampled_from([".csv", ".json"]))
@@ -232,7 +232,7 @@ def test_any_text_is_a_profile_or_a_value_error(
     file = tmp_path_factory.mktemp("p") / f"p{kind}"
     file.write_text(text, encoding="utf-8")
     try:
-        shares = step_shares.read(file)
+        shares = step_shares.of_profile(step_read.one([file]))
     except ValueError:
         return
     assert shares and all(0 <= value <= 1 for value in shares.values())

@@ -158,7 +158,7 @@ def test_a_declared_profile_knows_its_runs_and_a_question_its_region() -> None:
     data["profiles"] = {"d": {"variant": "fast_p", "workload": "curve", "concurrency": 2}}
     document = expand(data)
     told = document["profiles"]["d"]
-    assert told["phase"] == "decode" and told["shares"] is None and len(told["runs"]) == 2
+    assert told["phase"] == "decode" and told["sha256"] is None and len(told["runs"]) == 2
     assert all("fast_p" in name and "_c2_" in name for name in told["runs"])
     (question,) = document["experiments"]["C"]["questions"]
     assert (question["region"], question["unit"], question["direction"]) == ("moe", "ms", "lower")

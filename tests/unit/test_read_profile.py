@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import read_profile
 
-from decodelab import step_doubts, step_export, step_read, step_shares, step_table, step_trace
-from decodelab.step_table import Problem, Profile
+from decodelab import step_export, step_read, step_shares, step_table, step_trace
+from decodelab.step_table import Profile
 from tests.unit import gpu_traces
 from tests.unit.test_step_plain import KERNELS, REGIONS
 
@@ -59,7 +59,7 @@ def test_the_table_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     kernels = tmp_path / "k.tsv"
     kernels.write_text(KERNELS, encoding="utf-8")
     _code, out, _err = run(capsys, "--table", kernels)
-    assert "calls of the host, no time of the device, counted in no class: cudaLaunchKernel" in out
+    assert "are no device time and counted in no class: cudaLaunchKernel" in out
 
 
 def test_shares_of_synchronising_timers_are_not_shown(
@@ -154,7 +154,7 @@ def test_without_a_timeline_there_is_nothing_to_export(
 
 
 def test_a_trace_as_evidence_by_region_and_by_kernel(tmp_path: Path) -> None:
-    shares = step_shares.read(trace_file(tmp_path))
+    shares = step_shares.of_profile(step_read.one([trace_file(tmp_path)]))
     cycle = 0.372
     for pattern in ("moe", "moe*", "*fused_moe*", "MoE"):
         assert step_shares.share_of(shares, pattern)[0] == pytest.approx(0.120 / cycle)
@@ -170,15 +170,69 @@ def test_kernels_of_no_known_class_may_be_anyones(tmp_path: Path) -> None:
             event["name"] = "vendor_secret"
     path = tmp_path / "t.json"
     path.write_text(gpu_traces.text(trace), encoding="utf-8")
-    least, most = step_shares.share_of(step_shares.read(path), "moe*")
+    least, most = step_shares.share_of(step_shares.of_profile(step_read.one([path])), "moe*")
     assert least == 0 and most == pytest.approx(0.120 / 0.372)
 
 
-def test_every_doubt_of_the_readers_has_its_words() -> None:
-    code = "".join(
-        Path(module.__file__ or "").read_text(encoding="utf-8")
-        for module in (step_trace, __import__("decodelab.step_plain", fromlist=["read"]))
+# our own event files ------------------------------------------------------------------------------
+
+# A run of the embedded host's simulated server, its last steps left out: folder, profile.json, one process.
+EVENTS = Path(__file__).resolve().parents[1] / "golden" / "step_events"
+
+
+def test_a_runs_folder_is_printed_and_its_table_agrees(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _err = run(capsys, EVENTS)
+    told = json.loads(out)
+    assert code == 0 and told["schema"] == step_table.SCHEMA
+    assert (told["source"], told["mode"], told["valid"]) == ("events", "event", True)
+    assert (
+        told["files"] == ["profile-1.jsonl"] and told["model"]["config"]["num_hidden_layers"] == 2
     )
-    for name in step_doubts.DOUBTS:
-        assert f'"{name}"' in code
-    assert step_doubts.sentence(Problem("no_steps", {"n": 0})) == "no_steps: n 0"
+    decode = next(table for table in told["tables"] if table["phase"] == "decode")
+    calls = {region["region"]: region["calls_per_step"] for region in decode["regions"]}
+    assert (calls["attention"], calls["moe"], calls["sampler"]) == (2, 2, 1)
+    assert abs(decode["closure"]) <= 0.03 and "handover" not in calls
+    shown = [line.split() for line in run(capsys, "--table", EVENTS)[1].splitlines()]
+    for table in told["tables"]:
+        for region in table["regions"]:
+            share = f"{region['share']:.1%}"
+            row = [region["region"], f"{region['ms_p50']:.3f}", f"{region['ms_p90']:.3f}", share]
+            assert any(line[:1] + line[2:4] + line[5:6] == row for line in shown), row
+
+
+def test_the_timeline_of_a_runs_folder_opens_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "t.json.gz"
+    assert run(capsys, "--perfetto", out, EVENTS)[0] == 0
+    drawn = step_trace.read([out])
+    (table,) = drawn.tables
+    found = {region.region: region.calls_per_step for region in table.regions}
+    assert drawn.valid and table.steps and (found["attention"], found["moe"]) == (2, 2)
+
+
+def test_problems_and_doubts_of_events_are_sentences(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same files without most of their steps, and cut in a line."""
+    text = (EVENTS / "profile-1.jsonl").read_text(encoding="utf-8")
+    steps = [line for line in text.splitlines() if '"kind":"step"' in line]
+    rest = [line for line in text.splitlines() if line not in steps]
+    file = tmp_path / "profile-1.jsonl"
+    file.write_text("\n".join([*rest, *steps[-12:], steps[-1][:50]]), encoding="utf-8")
+    told = json.loads(run(capsys, file)[1])
+    assert [one["code"] for one in told["problems"]] == ["too_few_steps"]
+    assert {"incomplete", "targets_not_found"} <= {one["code"] for one in told["doubts"]}
+    shown = run(capsys, "--table", file)[1]
+    assert "events, mode event: INVALID" in shown
+    names = {region["region"] for table in told["tables"] for region in table["regions"]}
+    rows = [
+        cells for line in shown.splitlines() if (cells := line.split())[:1] and cells[0] in names
+    ]
+    assert rows and all(cells[-2:] == ["-", "-"] for cells in rows), "no shares"
+    assert "at least 20 are needed. Use more requests or longer outputs." in shown
+    for kind in ("problems", "doubts"):
+        for one in told[kind]:
+            assert one["code"] not in shown
+    for region in told["tables"][0]["regions"]:
+        assert region["share"] is None is region["ceiling"]

@@ -102,12 +102,12 @@ def test_an_invalid_profile_answers_nothing(
 
 def test_own_profiles_are_evidence_only_where_they_are_valid(tmp_path: Path) -> None:
     read = study(tmp_path / "good")
-    entry = {"variant": "base_profiled", "workload": "short", "phase": "decode", "shares": None}
+    entry = {"variant": "base_profiled", "workload": "short", "phase": "decode"}
     plan = {"profiles": {"decode": {**entry, "runs": ["base_profiled_1", "base_profiled_2"]}}}
     condition = {"profile": "decode", "op": "moe*", "is": {"op": ">=", "limit": 0.28}}
-    known = evidence.Known([], {}, [], [], profiles=region_metric.own_profiles(plan, read))
+    known = evidence.Known([], {}, [], [], profiles=region_metric.declared_profiles(plan, read))
     assert evidence.look(condition, known).holds is True
-    bad = region_metric.own_profiles(plan, study(tmp_path / "bad", slow=1.2))
+    bad = region_metric.declared_profiles(plan, study(tmp_path / "bad", slow=1.2))
     outcome = evidence.look(condition, evidence.Known([], {}, [], [], profiles=bad))
     assert (outcome.holds, outcome.why) == (None, "profile_invalid")
 

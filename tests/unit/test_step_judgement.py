@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from profile_samples import DECODE, PREFILL, PROBLEMS, changed, event, sync, table, trace
 
-from decodelab import step_judgement
+from decodelab import step_judgement, step_trace
 from decodelab.step_judgement import Judgement, judge
 from decodelab.step_table import Profile
+from tests.unit import gpu_traces
 
 CASES = [
     ({"moe": 26.0}, "work"),
@@ -80,6 +82,18 @@ def test_a_trace_tells_its_gaps() -> None:
     by_cause = table({"gemm": (9, 10.0, 0.1), "launch_gap": (1, 30.0, 0.2)}, closure=0.0)
     judged = judge([dataclasses.replace(trace(), tables=(by_cause,), gap_ms_per_step=31.0)])
     assert {part.name: part.ms for part in judged.classes} == {"gaps": 30.0, "work": 10.0}
+
+
+def test_idle_time_that_a_trace_tells_by_its_cause_is_counted_once(tmp_path: Path) -> None:
+    file = tmp_path / "t.json"
+    file.write_text(gpu_traces.text(gpu_traces.decode_trace()), encoding="utf-8")
+    told = step_trace.read([file])
+    table_of = told.table()
+    assert table_of is not None and told.gap_ms_per_step
+    assert "launch_gap" not in {region.region for region in table_of.regions}
+    judged = judge([told])
+    assert sum(part.share for part in judged.classes) == pytest.approx(1.0)
+    assert "gaps" not in {part.name for part in judged.classes}
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda p: p.code)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from decodelab import step_plain, step_shares
+from decodelab import step_plain, step_read, step_shares
 
 REGIONS = """run\tregion\tcalls_per_forward\tmean_ms_per_token_per_rank\tshare_pct
 a\tmoe.routed\t40\t30.0\t75.0
@@ -134,10 +134,10 @@ def test_evidence_of_a_table_needs_the_run(tmp_path: Path) -> None:
     file = tmp_path / "t.tsv"
     file.write_text(REGIONS, encoding="utf-8")
     with pytest.raises(ValueError, match="several runs in it: a, b"):
-        step_shares.read(file)
-    with pytest.raises(ValueError, match="no run c in it: a, b"):
-        step_shares.read(file, "c")
-    shares = step_shares.read(file, "a")
+        step_shares.of_profile(step_read.one([file]))
+    with pytest.raises(ValueError, match="no run c in it, but a, b"):
+        step_shares.of_profile(step_read.one([file], "c"))
+    shares = step_shares.of_profile(step_read.one([file], "a"))
     assert shares == {"moe.routed": 0.75, "full_attn": 0.25}
     assert step_shares.share_of(shares, "moe*") == (0.75, 0.75)
 
@@ -146,4 +146,4 @@ def test_evidence_needs_shares(tmp_path: Path) -> None:
     file = tmp_path / "sync.tsv"
     file.write_text(REGIONS, encoding="utf-8")
     with pytest.raises(ValueError, match="states no shares"):
-        step_shares.read(file, "a")
+        step_shares.of_profile(step_read.one([file], "a"))

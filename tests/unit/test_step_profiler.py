@@ -265,6 +265,14 @@ def test_timeline_keeps_the_first_steps_after_quiet(v0: Bench) -> None:
         )
 
 
+def test_timeline_is_kept_again_under_load(v0: Bench) -> None:
+    """The first steps after a quiet period are the warm-up's, which readers drop."""
+    soon = "import decodelab_profiler.recorder as recorder\nrecorder.AGAIN_NS = 0\n"
+    v0.run(soon + textwrap.dedent(drive(f"[{PREFILL}] + [{DECODE}] * 5")))
+    kept = [line["i"] for line in v0.lines("spans") if line["role"] == "worker"]
+    assert kept == [1, 2, 3, 4, 5]
+
+
 # ------------------------------------------------------------------ a device with its own clock
 def on_device(orders: str) -> str:
     return (

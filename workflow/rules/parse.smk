@@ -2,7 +2,8 @@
 Turns named run files into tables.
 
 Reads:  results/<study>/runs/
-Writes: results/<study>/tables/{requests,runs,telemetry,gpus,starts,regions}.csv and profiles.json
+Writes: results/<study>/tables/{requests,runs,telemetry,gpus,starts,regions}.csv and profiles.json;
+        results/<study>/traces/
 """
 
 
@@ -14,6 +15,7 @@ rule aggregate:
     output:
         expand(f"{STUDY.results}/tables/{{table}}.csv", table=TABLES),
         f"{STUDY.results}/tables/profiles.json",
+        directory(f"{STUDY.results}/traces"),
     params:
         runs=f"{STUDY.results}/runs",
         tables=f"{STUDY.results}/tables",

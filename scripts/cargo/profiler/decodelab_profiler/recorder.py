@@ -9,6 +9,8 @@ from typing import Any, Dict
 from . import device, model_facts, phases, spans
 
 QUIET_NS = 200_000_000  # without a step: what comes next is a new load
+# A load's first steps are its warm-up's. So the timeline is kept again after this long, then twice as long, and on.
+AGAIN_NS = QUIET_NS
 WORKER, ENGINE = "worker", "engine"
 
 
@@ -27,6 +29,8 @@ class Recorder:
         self._prompts = {WORKER: phases.Prompts(), ENGINE: phases.Prompts()}
         self._to_keep = {WORKER: 0, ENGINE: 0}
         self._last_end = {WORKER: -QUIET_NS, ENGINE: -QUIET_NS}
+        self._again = {WORKER: 0, ENGINE: 0}  # when the timeline is to be kept again
+        self._pause = {WORKER: AGAIN_NS, ENGINE: AGAIN_NS}
         self._half: Any = None  # a worker's step that waits for its second half
         self._runner = None
         self._torch: Any = None
@@ -64,7 +68,11 @@ class Recorder:
         return step
 
     def _keeps(self, role):
-        if spans.now() - self._last_end[role] > QUIET_NS:
+        now = spans.now()
+        quiet = now - self._last_end[role] > QUIET_NS
+        if quiet or now > self._again[role]:
+            self._pause[role] = AGAIN_NS if quiet else 2 * self._pause[role]
+            self._again[role] = now + self._pause[role]
             self._to_keep[role] = self._timeline
         return self._to_keep[role] > 0
 
