@@ -24,10 +24,15 @@ WIDE = 8  # a wider span of concurrencies is drawn on a logarithmic axis
 P10: Any = "-"
 P50: Any = (0, (4, 2))
 _PANELS = (
-    ("per request: Output TPS (decode)", ("decode_tps_p10", "decode_tps_p50")),
-    ("per request: e2e TPS (official)", ("e2e_tps_p10",)),
-    ("total Output TPS", ("output_tps_total",)),
+    ("decode", ("decode_tps_p10", "decode_tps_p50")),
+    ("official", ("e2e_tps_p10",)),
+    ("total", ("output_tps_total",)),
 )
+_NAMES = {
+    "decode": "per request: Output TPS (decode)",
+    "official": "per request: e2e TPS (official)",
+    "total": "total Output TPS",
+}
 
 
 @dataclass(frozen=True)
@@ -57,16 +62,45 @@ def lines(findings: Findings, experiment: str) -> list[Line]:
     return [line for line in curves if len({row["concurrency"] for row in line.rows}) > 1]
 
 
+def panels(curves: Sequence[Line]) -> list[tuple[str, tuple[str, ...]]]:
+    """Name and columns of runs.csv of each panel that has a value."""
+    return [panel for panel in _PANELS if _has(curves, panel[1])]
+
+
+def ticks(curves: Sequence[Line]) -> list[float]:
+    """Every concurrency that a curve has, ascending."""
+    return sorted({row["concurrency"] for line in curves for row in line.rows})
+
+
+def is_wide(concurrencies: Sequence[float]) -> bool:
+    """Whether the axis is logarithmic."""
+    return concurrencies[-1] > WIDE * concurrencies[0]
+
+
+def ideals(curves: Sequence[Line]) -> list[tuple[str, list[float], list[float]]]:
+    """Variant, concurrencies and rates (tok/s) of each ideal line: proportional to concurrency from
+    the lowest point of each variant's first start.
+    """
+    found: dict[str, tuple[str, list[float], list[float]]] = {}
+    for line in curves:
+        first = line.rows[0]
+        if line.variant not in found and first.get("output_tps_total"):
+            slope = first["output_tps_total"] / first["concurrency"]
+            x = [row["concurrency"] for row in line.rows]
+            found[line.variant] = (line.variant, x, [slope * c for c in x])
+    return list(found.values())
+
+
 def draw(findings: Findings, experiment: str) -> Figure | None:
     curves = lines(findings, experiment)
-    panels = [panel for panel in _PANELS if _has(curves, panel[1])]
-    if not curves or not panels:
+    shown = panels(curves)
+    if not curves or not shown:
         return None
     colours = figure_style.plan_colours(findings.plan)
     target = (findings.plan.get("targets") or {}).get("e2e_tps_p10")
     with figure_style.style():
-        figure, grid = plt.subplots(1, len(panels), figsize=(3.9 * len(panels), 4.4), squeeze=False)
-        for axes, (name, columns) in zip(grid[0], panels, strict=True):
+        figure, grid = plt.subplots(1, len(shown), figsize=(3.9 * len(shown), 4.4), squeeze=False)
+        for axes, (name, columns) in zip(grid[0], shown, strict=True):
             for line in curves:
                 _plot(axes, line, columns, colours)
             if "output_tps_total" in columns:
@@ -74,7 +108,7 @@ def draw(findings: Findings, experiment: str) -> Figure | None:
             if "e2e_tps_p10" in columns and target:
                 _target(axes, target)
             _axes(axes, curves, name)
-        _legend(figure, curves, colours, panels)
+        _legend(figure, curves, colours, shown)
         figure.subplots_adjust(left=0.062, right=0.99, top=0.83, bottom=0.235, wspace=0.24)
         figure_style.title(figure, f"Concurrency curve: {experiment}")
         figure_style.banner(
@@ -115,30 +149,11 @@ def _plot(
 
 
 def _ideal(axes: Axes, curves: Sequence[Line], colours: Mapping[str, tuple[str, str]]) -> None:
-    """Proportional to concurrency from the lowest point of each variant's first start."""
-    drawn: set[str] = set()
-    top = max(
-        row["output_tps_total"]
-        for line in curves
-        for row in line.rows
-        if row.get("output_tps_total")
-    )
-    for line in curves:
-        first = line.rows[0]
-        if line.variant in drawn or not first.get("output_tps_total"):
-            continue
-        drawn.add(line.variant)
-        slope = first["output_tps_total"] / first["concurrency"]
-        x = [row["concurrency"] for row in line.rows]
-        axes.plot(
-            x,
-            [slope * c for c in x],
-            linestyle=":",
-            color=colours[line.variant][0],
-            lw=1.4,
-            alpha=0.75,
-        )
-        top = max(top, slope * x[-1])
+    totals = [row["output_tps_total"] for line in curves for row in line.rows]
+    top = max(total for total in totals if total)
+    for variant, x, y in ideals(curves):
+        axes.plot(x, y, linestyle=":", color=colours[variant][0], lw=1.4, alpha=0.75)
+        top = max(top, y[-1])
     axes.set_ylim(0, top * 1.06)
 
 
@@ -156,24 +171,24 @@ def _target(axes: Axes, target: Mapping[str, Any]) -> None:
 
 
 def _axes(axes: Axes, curves: Sequence[Line], name: str) -> None:
-    ticks = sorted({row["concurrency"] for line in curves for row in line.rows})
-    if ticks[-1] > WIDE * ticks[0]:
+    known = ticks(curves)
+    if is_wide(known):
         axes.set_xscale("log", base=2)
-    axes.set_xticks(ticks)
+    axes.set_xticks(known)
     axes.xaxis.set_major_formatter(ScalarFormatter())
     axes.minorticks_off()
     axes.margins(x=0.08)
     axes.set_ylim(
-        0, max(axes.get_ylim()[1], 1e-9) * 1.08 if "total" not in name else axes.get_ylim()[1]
+        0, max(axes.get_ylim()[1], 1e-9) * 1.08 if name != "total" else axes.get_ylim()[1]
     )
-    figure_style.finish(axes, "concurrency (requests in flight)", "tok/s", name)
+    figure_style.finish(axes, "concurrency (requests in flight)", "tok/s", _NAMES[name])
 
 
 def _legend(
     figure: Figure,
     curves: Sequence[Line],
     colours: Mapping[str, tuple[str, str]],
-    panels: Sequence[Any],
+    shown: Sequence[Any],
 ) -> None:
     variants = list(dict.fromkeys(line.variant for line in curves))
     handles = [
@@ -183,7 +198,7 @@ def _legend(
     handles.append(
         Line2D([], [], color=figure_style.INK, linestyle=P10, lw=1.6, label="P10 / total")
     )
-    if any("decode_tps_p50" in columns for _, columns in panels):
+    if any("decode_tps_p50" in columns for _, columns in shown):
         handles.append(Line2D([], [], color=figure_style.INK, linestyle=P50, lw=1.6, label="P50"))
     handles.append(
         Line2D([], [], color=figure_style.INK, linestyle=":", lw=1.6, label="ideal (proportional)")

@@ -27,7 +27,7 @@ Entry = Mapping[str, Any]
 
 
 def draw(findings: Findings, experiment: str) -> Figure | None:
-    drawn = [board for board in boards(findings, experiment) if len(_points(board)) > 1]
+    drawn = drawable(findings, experiment)
     if not drawn:
         return None
     with figure_style.style():
@@ -42,12 +42,17 @@ def draw(findings: Findings, experiment: str) -> Figure | None:
             _panel(axes, board)
         figure_style.title(figure, f"Rate against TTFT: {experiment}")
         figure_style.room(figure)
-        names = [run for board in drawn for entry in _points(board) for run in entry["runs"]]
+        names = [run for board in drawn for entry in points(board) for run in entry["runs"]]
         figure_style.banner(figure, findings.sources(names))
     return figure
 
 
-def _points(board: Board) -> list[Entry]:
+def drawable(findings: Findings, experiment: str) -> list[Board]:
+    """The boards that have something to trade off."""
+    return [board for board in boards(findings, experiment) if len(points(board)) > 1]
+
+
+def points(board: Board) -> list[Entry]:
     """Measured and not invalid, both figures known; of fastest first tokens first."""
     known = [
         entry
@@ -58,13 +63,13 @@ def _points(board: Board) -> list[Entry]:
 
 
 def _panel(axes: Axes, board: Board) -> None:
-    points = _points(board)
-    front = [entry for entry in points if entry["pareto"]]
-    rest = [entry for entry in points if not entry["pareto"]]
+    known = points(board)
+    front = [entry for entry in known if entry["pareto"]]
+    rest = [entry for entry in known if not entry["pareto"]]
     axes.plot(*_xy(rest), "o", color=OTHER, ms=6, alpha=0.8, zorder=2)
     axes.step(*_xy(front), where="post", color=FRONT, lw=1.2, alpha=0.6, zorder=3)
-    handles = [_base(axes, points, board)]
-    for number, place in _numbered(front, points):
+    handles = [_base(axes, board)]
+    for number, place in _numbered(front, known):
         wide = 13 if len(number) == 1 else 19
         axes.plot(place["ttft"], place["rate"], "o", color=FRONT, ms=wide, zorder=4)
         axes.annotate(
@@ -122,9 +127,14 @@ def _span(numbers: Sequence[int]) -> str:
     return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}"
 
 
-def _base(axes: Axes, points: Sequence[Entry], board: Board) -> Line2D | None:
-    base = ((board["best"] or {}).get("baseline") or {}).get("variant")
-    entry = next((entry for entry in points if entry["variant"] == base), None)
+def baseline(board: Board) -> Entry | None:
+    """The point that the board compares the others with."""
+    name = ((board["best"] or {}).get("baseline") or {}).get("variant")
+    return next((entry for entry in points(board) if entry["variant"] == name), None)
+
+
+def _base(axes: Axes, board: Board) -> Line2D | None:
+    entry = baseline(board)
     if entry is None:
         return None
     axes.plot(entry["ttft"], entry["rate"], "o", mfc="none", mec=BASE, ms=19, mew=1.8, zorder=6)

@@ -81,14 +81,20 @@ def plan_colours(plan: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     return colours(names)
 
 
+def banner_text(sources: Sequence[str]) -> str:
+    """Empty where everything was measured."""
+    text = " + ".join(
+        SIMULATED_WORDS.get(source, source.upper()) or "MEASURED" for source in sources
+    )
+    return "" if text == "MEASURED" else text
+
+
 def banner(figure: Figure, sources: Sequence[str]) -> None:
     """SIMULATED or RECONSTRUCTED stands in the picture itself: it survives being copied out of the
     report.
     """
-    text = " + ".join(
-        SIMULATED_WORDS.get(source, source.upper()) or "MEASURED" for source in sources
-    )
-    if not text or text == "MEASURED":
+    text = banner_text(sources)
+    if not text:
         return
     figure.text(
         0.992,

@@ -7,6 +7,7 @@ times or the samples are not there. Zero is the start of the run's first request
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
@@ -18,7 +19,7 @@ from decodelab.findings import Findings, Row
 
 MAX_REQUESTS = 64
 WAIT, DECODE, FAILED = "#C9D6E2", "#0072B2", "#B00020"
-_METERS = (
+METERS = (
     ("util_pct", "GPU-Util (%)"),
     ("power_w", "power (W)"),
     ("mem_used_mib", "memory (MiB)"),
@@ -32,8 +33,8 @@ def draw_requests(findings: Findings, run: str) -> Figure | None:
     requests = timed(findings, run)
     if not requests:
         return None
-    samples = _samples(findings, run)
-    meters = [meter for meter in _METERS[:2] if _has(samples, meter[0])]
+    samples = timed_samples(findings, run)
+    meters = [meter for meter in METERS[:2] if has(samples, meter[0])]
     height = min(6.0, 1.4 + 0.34 * len(requests))
     with figure_style.style():
         figure, grid = plt.subplots(
@@ -59,10 +60,10 @@ def draw_requests(findings: Findings, run: str) -> Figure | None:
 
 def draw_telemetry(findings: Findings, run: str) -> Figure | None:
     """Utilisation, power and memory of each GPU over the whole capture."""
-    samples = _samples(findings, run)
+    samples = timed_samples(findings, run)
     related = bool(samples)
-    samples = samples or _by_record(findings, run)
-    meters = [meter for meter in _METERS if _has(samples, meter[0])]
+    samples = samples or samples_by_record(findings, run)
+    meters = [meter for meter in METERS if has(samples, meter[0])]
     if not meters:
         return None
     requests = timed(findings, run) if related else []
@@ -104,39 +105,54 @@ def timed(findings: Findings, run: str) -> list[Row]:
 _TIMES = ("t_start_s", "t_first_s", "t_last_s", "t_end_s")
 
 
-def _samples(findings: Findings, run: str) -> list[Row]:
+def timed_samples(findings: Findings, run: str) -> list[Row]:
     return [row for row in findings.telemetry.get(run, []) if row.get("t_s") is not None]
 
 
-def _by_record(findings: Findings, run: str) -> list[Row]:
+def samples_by_record(findings: Findings, run: str) -> list[Row]:
     """Samples whose clock is not related to the run's: in their order only."""
     rows = [row for row in findings.telemetry.get(run, []) if row.get("record") is not None]
     return [{**row, "t_s": row["record"]} for row in rows]
 
 
-def _has(samples: Sequence[Row], column: str) -> bool:
+def has(samples: Sequence[Row], column: str) -> bool:
     return any(row.get(column) is not None for row in samples)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One request: it waits from `start` to `first`, then decodes to `end` (seconds)."""
+
+    number: int  # from 1
+    start: float
+    first: float  # `end` where no token came
+    end: float
+    outcome: str
+    row: Row
+
+    @property
+    def failed(self) -> bool:
+        return self.outcome != "ok"
+
+
+def bar(row: Row) -> Bar:
+    start, first = row["t_start_s"], row.get("t_first_s")
+    last = row.get("t_last_s") if row.get("t_last_s") is not None else row.get("t_end_s")
+    end = last if last is not None else start
+    number = int(row.get("index") or 0) + 1
+    return Bar(number, start, first if first is not None else end, end, str(row["outcome"]), row)
 
 
 def _bars(axes: Axes, requests: Sequence[Row], figure: Figure) -> None:
     for place, row in enumerate(requests):
-        start, first = row["t_start_s"], row.get("t_first_s")
-        last = row.get("t_last_s") if row.get("t_last_s") is not None else row.get("t_end_s")
-        failed = row.get("outcome") != "ok"
-        end = last if last is not None else start
-        axes.barh(
-            place,
-            (first if first is not None else end) - start,
-            left=start,
-            height=0.62,
-            color=WAIT,
-        )
-        if first is not None and last is not None:
-            axes.barh(
-                place, last - first, left=first, height=0.62, color=FAILED if failed else DECODE
-            )
-        if failed:
-            axes.text(end, place, f"  {row.get('outcome')}", va="center", color=FAILED, fontsize=9)
+        one = bar(row)
+        axes.barh(place, one.first - one.start, left=one.start, height=0.62, color=WAIT)
+        if one.end != one.first:
+            colour = FAILED if one.failed else DECODE
+            axes.barh(place, one.end - one.first, left=one.first, height=0.62, color=colour)
+        if one.failed:
+            said = f"  {one.outcome}"
+            axes.text(one.end, place, said, va="center", color=FAILED, fontsize=9)
     axes.set_yticks(range(len(requests)), [f"{int(row.get('index') or 0) + 1}" for row in requests])
     axes.set_ylim(len(requests) - 0.4, -0.6)
     axes.grid(axis="y", visible=False)
@@ -152,7 +168,7 @@ def _bars(axes: Axes, requests: Sequence[Row], figure: Figure) -> None:
 
 def _meter(axes: Axes, samples: Sequence[Row], column: str, label: str) -> None:
     """One line a GPU; the power cap where the instrument told it."""
-    for place, gpu in enumerate(_gpu_names(samples)):
+    for place, gpu in enumerate(gpu_names(samples)):
         rows = [row for row in samples if row.get("gpu") == gpu and row.get(column) is not None]
         colour = figure_style.PALETTE[place % len(figure_style.PALETTE)]
         axes.plot(
@@ -189,16 +205,16 @@ def _power_limits(axes: Axes, samples: Sequence[Row]) -> None:
         )
 
 
-def _gpu_names(samples: Sequence[Row]) -> list[object]:
+def gpu_names(samples: Sequence[Row]) -> list[object]:
     return sorted({row.get("gpu") for row in samples}, key=str)
 
 
 def _gpus(axes: Axes, samples: Sequence[Row]) -> None:
-    names = _gpu_names(samples)
+    names = gpu_names(samples)
     handles = [
         Patch(
             color=figure_style.PALETTE[place % len(figure_style.PALETTE)],
-            label=f"GPU {_plain(gpu)}",
+            label=gpu_label(gpu),
         )
         for place, gpu in enumerate(names)
     ]
@@ -207,8 +223,8 @@ def _gpus(axes: Axes, samples: Sequence[Row]) -> None:
     )
 
 
-def _plain(gpu: object) -> str:
-    return f"{gpu:g}" if isinstance(gpu, float) else str(gpu)
+def gpu_label(gpu: object) -> str:
+    return f"GPU {gpu:g}" if isinstance(gpu, float) else f"GPU {gpu}"
 
 
 def _shade(axes: Axes, requests: Sequence[Row]) -> None:

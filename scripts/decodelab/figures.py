@@ -28,7 +28,7 @@ from decodelab import (
     words,
 )
 from decodelab.findings import Findings, Row
-from decodelab.report_labels import metric_label, statistic
+from decodelab.report_labels import metric_label
 from decodelab.words import Words
 
 SCHEMA = "decodelab.figures/1"
@@ -104,15 +104,15 @@ def _of_experiment(
             {"run": run},
         )
     yield from _of_steps(findings, experiment)
-    metric = _grid_metric(findings, experiment)
     if any(findings.is_cell(arm.variant) for arm in findings.arms(experiment)):
+        metric = figure_grid.metric_of(findings, experiment)
         texts: Texts = {
             "experiment": experiment,
             "metric": lambda word: str(metric_label(word, metric)),
         }
         yield (
             _entry("grid", experiment, experiment),
-            lambda: figure_grid.draw(findings, experiment, metric),
+            _drawer(figure_grid.draw, findings, experiment),
             texts,
         )
         yield (
@@ -211,12 +211,6 @@ def _rows(findings: Findings, experiment: str) -> list[Row]:
     return [
         row for row in rows if (row.get("start") or 1) == 1 and not findings.is_cell(row["variant"])
     ]
-
-
-def _grid_metric(findings: Findings, experiment: str) -> str:
-    questions = findings.experiments[experiment].get("questions") or [{}]
-    row: Row = next(iter(findings.runs.values()), {})
-    return statistic(questions[0].get("metric") or "decode_rate", row)
 
 
 def _drop_stale(folder: Path, keep: set[str]) -> None:

@@ -265,7 +265,7 @@ def test_samples_without_a_common_clock_are_drawn_by_their_number(study: Path) -
 
 
 def test_the_grid_tells_its_cells_apart() -> None:
-    figure = figure_grid.draw(load(), "D", "output_tps_total")
+    figure = figure_grid.draw(load(), "D")
     assert figure is not None
     shown = texts(figure)
     assert "cannot\nstart" in shown and "invalid" in shown and "15.2" in shown
