@@ -20,10 +20,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from decodelab import figure_font
+
 # Okabe and Ito's palette without its yellow (too light for lines): told apart by colour-blind
 # readers.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (6, 1.5, 1.5, 1.5)))
 INK = "#222222"
 TARGET = "#B00020"
 SIMULATED_WORDS = {
@@ -35,7 +38,6 @@ SIMULATED_WORDS = {
 _RC: dict[Any, Any] = {
     "svg.hashsalt": "decodelab",
     "svg.fonttype": "path",
-    "font.family": "DejaVu Sans",  # shipped with matplotlib
     "font.size": 11,
     "axes.titlesize": 12,
     "axes.labelsize": 11,
@@ -57,7 +59,7 @@ _RC: dict[Any, Any] = {
 
 @contextmanager
 def style() -> Iterator[None]:
-    with matplotlib.rc_context(_RC):
+    with matplotlib.rc_context({**_RC, "font.family": list(figure_font.families())}):
         yield
 
 
@@ -79,6 +81,14 @@ def plan_colours(plan: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
         name for name, variant in (plan.get("variants") or {}).items() if not variant.get("grid")
     ]
     return colours(names)
+
+
+def plan_dashes(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """What tells lines of one colour apart where they have no markers: solid for the first seven."""
+    return {
+        name: DASHES[place // len(PALETTE) % len(DASHES)]
+        for place, name in enumerate(plan_colours(plan))
+    }
 
 
 def banner_text(sources: Sequence[str]) -> str:
@@ -133,6 +143,26 @@ def room(figure: Figure, inches: float = 0.36) -> None:
     top = 1.0 - inches / figure.get_figheight()
     if isinstance(engine, ConstrainedLayoutEngine):
         engine.set(rect=(0.0, 0.0, 1.0, top), w_pad=0.08, h_pad=0.08)
+
+
+def shortened(text: str, most: int) -> str:
+    """Both ends of a long name: what sets names apart is often the last part."""
+    if figure_font.width(text) <= most:
+        return text
+    head, tail = text[: most // 2 - 1], text[-(most // 2) :]
+    return f"{head}…{tail}"
+
+
+def legend_below(figure: Figure, handles: Sequence[Any]) -> None:
+    """Under the panels of a constrained figure, in as many columns as its width has room for."""
+    widest = max(figure_font.width(str(handle.get_label())) for handle in handles)
+    columns = max(1, int(figure.get_figwidth() * 11.5) // (widest + 7))
+    figure.legend(
+        handles=handles,
+        loc="outside lower center",
+        ncols=min(columns, len(handles), 6),
+        columnspacing=1.4,
+    )
 
 
 def finish(axes: Axes, xlabel: str = "", ylabel: str = "", name: str = "") -> None:

@@ -17,10 +17,11 @@ from matplotlib.figure import Figure
 
 from decodelab import (
     figure_curve,
+    figure_font,
+    figure_gaps,
     figure_grid,
     figure_pareto,
     figure_step_stack,
-    figure_step_style,
     figure_step_timeline,
     figure_style,
     figure_timeline,
@@ -45,10 +46,13 @@ def draw_all(findings: Findings, folder: Path, suffix: str = "svg") -> list[dict
     entries = []
     for entry, figure, texts in wanted(findings):
         entry["file"] = f"{entry['id']}.{suffix}"
+        stands = _renamed(figure_font.stand_in(figure))
         figure_style.save(figure, folder / entry["file"])
-        for kind in ("alt", "caption"):
+        for kind, more in (("alt", None), ("caption", stands)):
             entry[kind] = {
-                word.language: _said(word, entry["kind"], kind, texts) for word in catalogues
+                word.language: _said(word, entry["kind"], kind, texts)
+                + (more(word) if more else "")
+                for word in catalogues
             }
         entries.append(entry)
     _drop_stale(folder, {entry["file"] for entry in entries})
@@ -90,6 +94,16 @@ def _of_experiment(
             entry,
             lambda: figure_curve.draw(findings, experiment),
             {"experiment": experiment, "variants": variants},
+        )
+    gaps = [line for panel in figure_gaps.panels(findings, experiment) for line in panel.lines]
+    if gaps:
+        yield (
+            _entry("itl", experiment, experiment),
+            _drawer(figure_gaps.draw, findings, experiment),
+            {
+                "experiment": experiment,
+                "variants": ", ".join(dict.fromkeys(line.variant for line in gaps)),
+            },
         )
     for run in _timelines(findings, experiment):
         yield (
@@ -157,7 +171,7 @@ def _of_steps(
 
 def _renamed(stands: dict[str, str]) -> Callable[[Words], str]:
     """What a caption adds where the figure's font cannot write a name."""
-    names = figure_step_style.said(stands)
+    names = figure_font.said(stands)
     return lambda word: " " + word.plain("figure.renamed", names=names) if names else ""
 
 

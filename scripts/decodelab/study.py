@@ -36,7 +36,7 @@ from decodelab.store import Store, StoreError
 Branch = Callable[[Any], list[str]]
 DEFAULT_CONFIG = "config/config.yaml"
 DEFAULT_TARGET = "report"
-TABLES = ("requests", "runs", "telemetry", "gpus", "starts", "regions")
+TABLES = ("requests", "runs", "telemetry", "gpus", "starts", "regions", "itl")
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ def test_all_looks_differ() -> None:
     assert len(set(figure_step_style.LOOKS.values())) == len(figure_step_style.LOOKS)
 
 
-def test_a_name_that_the_font_lacks_has_a_stand_in(tmp_path: Path) -> None:
+def test_a_name_that_the_font_lacks_has_a_stand_in(tmp_path: Path, no_chinese_font: None) -> None:
     regions = {**DECODE, "归一化": (40.0, 3.0, 0.1)}
     runs = {RUN: event(table(regions), timeline=_renamed())}
     entries = {entry["kind"]: entry for entry in listed(runs, tmp_path)}

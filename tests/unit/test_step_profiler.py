@@ -561,4 +561,8 @@ def test_every_region_of_the_table_is_in_the_vocabulary() -> None:
     from decodelab.step_regions import REGIONS
 
     timed = {t.region for t in TARGETS if t.kind in ("region", "around")}
-    assert timed == set(REGIONS) - {"engine", "mlp", "launch_gap"}  # own time; a model's classes; of traces
+    assert timed == set(REGIONS) - {
+        "engine",
+        "mlp",
+        "launch_gap",
+    }  # own time; a model's classes; of traces
