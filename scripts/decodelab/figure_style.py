@@ -29,6 +29,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (6, 1.5, 1.5, 1.5)))
 INK = "#222222"
 TARGET = "#B00020"
+FAINT = "#6B6B6B"
 SIMULATED_WORDS = {
     "simulated": "SIMULATED",
     "reconstructed": "RECONSTRUCTED",
@@ -155,14 +156,18 @@ def shortened(text: str, most: int) -> str:
 
 def legend_below(figure: Figure, handles: Sequence[Any]) -> None:
     """Under the panels of a constrained figure, in as many columns as its width has room for."""
-    widest = max(figure_font.width(str(handle.get_label())) for handle in handles)
-    columns = max(1, int(figure.get_figwidth() * 11.5) // (widest + 7))
-    figure.legend(
-        handles=handles,
-        loc="outside lower center",
-        ncols=min(columns, len(handles), 6),
-        columnspacing=1.4,
-    )
+    widths = [figure_font.width(str(handle.get_label())) + 7 for handle in handles]
+    room = 12.5 * figure.get_figwidth()  # half-width characters
+    columns = next(n for n in range(len(widths), 0, -1) if n == 1 or _across(widths, n) <= room)
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, columnspacing=1.4)
+
+
+def _across(widths: Sequence[int], columns: int) -> int:
+    """A legend fills its columns one after the other, the first ones with one more."""
+    least, more = divmod(len(widths), columns)
+    sizes = [least + (column < more) for column in range(columns)]
+    begins = [sum(sizes[:column]) for column in range(columns)]
+    return sum(max(widths[b : b + n]) for b, n in zip(begins, sizes, strict=True))
 
 
 def finish(axes: Axes, xlabel: str = "", ylabel: str = "", name: str = "") -> None:

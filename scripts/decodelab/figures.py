@@ -16,9 +16,12 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from decodelab import (
+    figure_cached,
     figure_curve,
+    figure_effects,
     figure_font,
     figure_gaps,
+    figure_gates,
     figure_grid,
     figure_pareto,
     figure_step_stack,
@@ -69,9 +72,13 @@ def _said(word: Words, kind: str, which: str, texts: Texts) -> str:
 
 
 def wanted(findings: Findings) -> Iterator[tuple[dict[str, Any], Figure, Texts]]:
-    """Each figure once, in the order of the report; a run that two experiments share is drawn in
-    the first.
+    """Each figure once, that of the whole study first; a run that two experiments share is drawn in the
+    first.
     """
+    gates = figure_gates.draw(findings)
+    if gates is not None:
+        held = ", ".join(figure_gates.variants(findings))
+        yield _entry("gates", None, "targets"), gates, {"variants": held}
     drawn: set[str] = set()
     for experiment in findings.experiments:
         for entry, draw, texts in _of_experiment(findings, experiment):
@@ -95,6 +102,12 @@ def _of_experiment(
             lambda: figure_curve.draw(findings, experiment),
             {"experiment": experiment, "variants": variants},
         )
+    if figure_effects.points(findings, experiment):
+        yield (
+            _entry("effects", experiment, experiment),
+            _drawer(figure_effects.draw, findings, experiment),
+            figure_effects.texts(findings, experiment),
+        )
     gaps = [line for panel in figure_gaps.panels(findings, experiment) for line in panel.lines]
     if gaps:
         yield (
@@ -104,6 +117,12 @@ def _of_experiment(
                 "experiment": experiment,
                 "variants": ", ".join(dict.fromkeys(line.variant for line in gaps)),
             },
+        )
+    if figure_cached.panels(findings, experiment):
+        yield (
+            _entry("cached", experiment, experiment),
+            _drawer(figure_cached.draw, findings, experiment),
+            {"experiment": experiment},
         )
     for run in _timelines(findings, experiment):
         yield (
@@ -181,7 +200,7 @@ def _drawer(
     return lambda: draw(findings, run)
 
 
-def _entry(kind: str, experiment: str, subject: str) -> dict[str, Any]:
+def _entry(kind: str, experiment: str | None, subject: str) -> dict[str, Any]:
     return {
         "id": re.sub(r"[^A-Za-z0-9._-]", "_", f"{kind}_{subject}"),
         "kind": kind,

@@ -89,10 +89,15 @@ def drawn_values(line: Line2D) -> list[float]:
 def test_the_list_names_every_file(drawn: Path) -> None:
     entries = figures.read_list(drawn)
     assert [(entry["kind"], entry["experiment"]) for entry in entries] == [
+        ("gates", None),
+        ("effects", "parser"),
+        ("effects", "tools"),
+        ("cached", "tools"),
         ("curve", "concurrency"),
         ("timeline", "concurrency"),
         ("timeline", "telemetry"),
         ("telemetry", "telemetry"),
+        ("effects", "D"),
         ("grid", "D"),
         ("pareto", "D"),
     ]
@@ -145,7 +150,9 @@ def test_no_data_no_figure(study: Path, tmp_path: Path) -> None:
     for name in ("requests", "telemetry", "runs"):
         change_table(study / "tables" / f"{name}.csv", lambda rows: [])
     judged = json.loads((study / "verdicts.json").read_text(encoding="utf-8"))
-    (study / "verdicts.json").write_text(json.dumps({**judged, "ranking": []}), encoding="utf-8")
+    (study / "verdicts.json").write_text(
+        json.dumps({**judged, "ranking": [], "gates": [], "verdicts": []}), encoding="utf-8"
+    )
     draw_figures.main(arguments(study, tmp_path / "figures"))
     kinds = {entry["kind"] for entry in figures.read_list(tmp_path / "figures")}
     assert kinds == {"grid"}  # the grid's cells are in the plan: pending or refused

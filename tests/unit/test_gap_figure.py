@@ -39,9 +39,11 @@ def test_quantiles_are_those_of_all_gaps(gaps: list[float]) -> None:
     rows = list(gap_table.rows(run_of([(gap, 1) for gap in gaps])))
     assert len(rows) == min(len(gaps), gap_table.POINTS)
     assert all(row["n_gaps"] == len(gaps) for row in rows)
-    for row in rows:
-        expected = record.percentile(gaps, 100 * row["share"])
-        assert expected is not None and row["itl_s"] == pytest.approx(expected, abs=1e-4)
+    for place, row in enumerate(rows):
+        share = place / (len(rows) - 1) if len(rows) > 1 else 1.0
+        expected = record.percentile(gaps, 100 * share)
+        assert row["share"] == pytest.approx(share, abs=1e-6)
+        assert row["itl_s"] == pytest.approx(expected, abs=1e-8)
     assert rows[-1]["itl_s"] == pytest.approx(max(gaps)) and rows[-1]["share"] == 1.0
 
 
