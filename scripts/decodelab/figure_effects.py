@@ -52,8 +52,8 @@ def points(findings: Findings, experiment: str) -> list[Point]:
 
 
 def _point(findings: Findings, verdict: Verdict, named: bool) -> Point:
-    bounds = verdict.get("interval")
-    known = verdict.get("effect") is not None and bounds and None not in bounds
+    bounds = verdict.get("interval") or [None, None]
+    known = verdict.get("effect") is not None and None not in bounds
     noise = (verdict.get("floor") or 0.0) + (verdict.get("drift_allowance") or 0.0)
     return Point(
         _label(findings, verdict, named),

@@ -65,7 +65,7 @@ def panels(findings: Findings, experiment: str) -> list[Panel]:
     """
     if any(findings.is_cell(arm.variant) for arm in findings.arms(experiment)):
         return []
-    groups: dict[tuple[Any, ...], list[Line]] = {}
+    groups: dict[tuple[str, float | None, float | None], list[Line]] = {}
     for arm in findings.arms(experiment):
         for row in findings.rows(arm):
             line = None if row.get("validity") == "invalid" else _line(findings, row)
@@ -73,7 +73,7 @@ def panels(findings: Findings, experiment: str) -> list[Panel]:
                 rate = row.get("rate")
                 key = (arm.workload, None if rate is not None else arm.concurrency, rate)
                 groups.setdefault(key, []).append(line)
-    found = [Panel(*key, lines) for key, lines in groups.items()]
+    found = [Panel(*key, lines=lines) for key, lines in groups.items()]
     widest = sorted(found, key=lambda panel: -len({line.variant for line in panel.lines}))
     kept = widest[:MAX_PANELS]
     return [panel for panel in found if panel in kept]

@@ -22,6 +22,7 @@ from decodelab.findings import Findings, Row
 MAX_REQUESTS = 64
 TICKS = 30  # labels of requests, at most
 QUEUE, WAIT, DECODE, FAILED = "#F0E442", "#C9D6E2", "#0072B2", "#B00020"
+QUEUE_EDGE = "#8A7F00"
 BATCH_INCHES = 1.5
 METERS = (
     ("util_pct", "GPU-Util (%)"),
@@ -235,7 +236,7 @@ def _bars(axes: Axes, shown: Sequence[Bar], total: int) -> None:
                 height=0.62,
                 color=QUEUE,
                 hatch="////",
-                edgecolor="#8A7F00",
+                edgecolor=QUEUE_EDGE,
                 lw=0,
             )
         axes.barh(place, one.first - begin, left=begin, height=0.62, color=WAIT)
@@ -260,8 +261,16 @@ def _bar_legend(axes: Axes, shown: Sequence[Bar]) -> None:
     apart = all(one.queue is not None for one in shown)
     handles = [Patch(color=WAIT, label="prefill" if apart else "waiting (queue + prefill)")]
     if apart and any(one.queue for one in shown):
-        look = {"facecolor": QUEUE, "hatch": "////", "edgecolor": "#8A7F00", "lw": 0}
-        handles.insert(0, Patch(label="queue (estimated)", **look))
+        handles.insert(
+            0,
+            Patch(
+                facecolor=QUEUE,
+                hatch="////",
+                edgecolor=QUEUE_EDGE,
+                lw=0,
+                label="queue (estimated)",
+            ),
+        )
     handles.append(Patch(color=DECODE, label="decode"))
     if any(one.failed for one in shown):
         handles.append(Patch(color=FAILED, label="not ok"))
@@ -278,12 +287,13 @@ def _batch(axes: Axes, counted: Batch, limit: int | None) -> None:
             color=figure_style.INK,
             lw=1.3,
             linestyle=(0, (4, 1.5)),
+            zorder=4,
             label="running (estimated)",
         )
     axes.step(counted.t_s, counted.in_decode, where="post", color=DECODE, lw=1.6, label="in decode")
     top = max(counted.in_flight)
     if limit is not None and limit <= 1.5 * top:
-        axes.axhline(limit, color=figure_style.TARGET, lw=1.1, linestyle=(0, (6, 2)))
+        axes.axhline(limit, color=figure_style.TARGET, lw=1.1, linestyle=(0, (6, 2)), zorder=1.5)
         axes.annotate(
             f"max-num-seqs {limit}",
             (0.005, limit),
