@@ -1,7 +1,7 @@
 """Published runs -> tables.
 
 In: the plan and results/<study>/runs. Out: requests.csv, runs.csv, telemetry.csv, gpus.csv,
-starts.csv, regions.csv and profiles.json; beside the tables' folder traces/ for Perfetto.
+starts.csv, regions.csv, itl.csv and profiles.json; beside the tables' folder traces/ for Perfetto.
 
     python scripts/aggregate.py --plan PLAN --runs results/STUDY/runs --out results/STUDY/tables
 """
@@ -20,6 +20,7 @@ from typing import Any
 
 from decodelab import (
     degradation,
+    gap_table,
     given_profiles,
     profiled_runs,
     records,
@@ -89,6 +90,7 @@ def build(
         tables["runs"].append(row)
         profiled.add(run, row, root / raw if raw else None, facts.get(run.entry.get("start_id")))
         tables["telemetry"].extend(telemetry_rows.sample_rows(run))
+        tables["itl"].extend(gap_table.rows(run))
         tables["gpus"].extend(telemetry_rows.gpu_rows(run, declared))
     tables["starts"].extend(starts)
     tables["regions"].extend(profiled.rows())

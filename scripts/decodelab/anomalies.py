@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cargo import record
@@ -135,14 +135,14 @@ def looked(plan: Mapping[str, Any], tables: Tables) -> dict[str, frozenset[str]]
     return {code: frozenset(variants) for code, variants in out.items()}
 
 
-def max_num_seqs(plan: Mapping[str, Any], row: Row, tables: Tables) -> int | None:
+def max_num_seqs(plan: Mapping[str, Any], row: Row, starts: Iterable[Row]) -> int | None:
     """How many sequences the run's server takes at once: as it took effect, else as planned. None where
     that is not told, and of several engines, each with a queue of its own.
     """
     flags = (plan.get("variants") or {}).get(row["variant"], {}).get("canonical") or {}
     if str(flags.get("--data-parallel-size", 1)) != "1":
         return None
-    started = next((s for s in tables.starts if s["start_id"] == row["start_id"]), None)
+    started = next((s for s in starts if s["start_id"] == row["start_id"]), None)
     effective = json.loads((started or {}).get("effective") or "{}").get("max_num_seqs")
     told = effective[0] if isinstance(effective, list) and effective else None
     return _count(told) or _count(flags.get("--max-num-seqs"))
@@ -157,7 +157,7 @@ def _limit(
     plan: Mapping[str, Any], curve: Mapping[int, Sequence[Row]], tables: Tables
 ) -> int | None:
     """Of a curve; None where its servers differ in it."""
-    limits = {max_num_seqs(plan, row, tables) for rows in curve.values() for row in rows}
+    limits = {max_num_seqs(plan, row, tables.starts) for rows in curve.values() for row in rows}
     return limits.pop() if len(limits) == 1 else None
 
 

@@ -150,6 +150,6 @@ def _waits(
     plan: Mapping[str, Any], row: Row, tables: Tables
 ) -> tuple[dict[int, float], int | None]:
     """(estimated queue by request, how many sequences the server takes at once)."""
-    limit = max_num_seqs(plan, row, tables)
+    limit = max_num_seqs(plan, row, tables.starts)
     closed = None if row.get("rate") else row["concurrency"]
     return queue_estimate.queue_s(tables.requests.get(row["run"], []), limit, closed), limit

@@ -271,6 +271,19 @@ _REGIONS = {
     "valid": Column("", "1: the run's profile is valid; 0: profiles.json says why not"),
 }
 
+# Of the gaps between output deltas, a row a quantile; see `gap_table`.
+_GAPS = {
+    "run": _IDENTITY["run"],
+    "n_gaps": Column("gaps", "of the run's successes; the same in every row of a run"),
+    "share": Column("share", "of these gaps, those at or below itl_s (type 7); from 0 to 1"),
+    "itl_s": Column("s", "the gap, as it came: a delta may hold several tokens"),
+    "several_share": Column(
+        "share",
+        "of the gaps above the row before and up to here, those whose later delta is known to "
+        "hold more than one token; empty: no count is known",
+    ),
+}
+
 COLUMNS: dict[str, dict[str, Column]] = {
     "requests": _request_columns(),
     "runs": _run_columns(),
@@ -314,4 +327,5 @@ COLUMNS: dict[str, dict[str, Column]] = {
         "log": Column("", "published log file"),
     },
     "regions": _REGIONS,
+    "itl": _GAPS,
 }  # fmt: skip

@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from decodelab import figure_step_style, figure_style, step_groups
+from decodelab import figure_font, figure_step_style, figure_style, step_groups
 from decodelab.findings import Findings
 from decodelab.step_groups import Group
 
@@ -58,7 +58,7 @@ def _bar(group: Group, phase: str, named: bool) -> Bar:
 
 def renamed(findings: Findings, experiment: str) -> dict[str, str]:
     names = [n for phase in PHASES for bar in bars(findings, experiment, phase) for n in bar.ms]
-    return figure_step_style.stand_ins(names)
+    return figure_font.stand_ins(names, "region")
 
 
 def draw(findings: Findings, experiment: str) -> Figure | None:

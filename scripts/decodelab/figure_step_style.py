@@ -6,16 +6,14 @@ colour-blind readers; host work is pale, what nobody accounts for is white and h
 
 from __future__ import annotations
 
-import functools
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from matplotlib import colors, font_manager
+from matplotlib import colors
 from matplotlib.figure import Figure
-from matplotlib.ft2font import FT2Font
 from matplotlib.patches import Patch
 
-from decodelab import figure_style, step_regions
+from decodelab import figure_font, figure_style, step_regions
 from decodelab.findings import Findings
 
 OTHERS = "others (< 1% each)"
@@ -97,7 +95,7 @@ def _named(region: str, names: dict[str, str]) -> str:
 
 
 def _columns(regions: Sequence[str], names: dict[str, str]) -> int:
-    widest = max(len(line) for r in regions for line in _named(r, names).split("\n"))
+    widest = max(figure_font.width(line) for r in regions for line in _named(r, names).split("\n"))
     return max(1, min(6, len(regions), 118 // (widest + 7)))
 
 
@@ -105,23 +103,3 @@ def wrapped(name: str, width: int = 26) -> str:
     """A long name over lines, broken after its own separators where it has any."""
     parts = textwrap.wrap(name.replace("_", "_ ").replace("-", "- "), width, break_long_words=True)
     return "\n".join(part.replace("_ ", "_").replace("- ", "-") for part in parts)
-
-
-def stand_ins(names: Iterable[str]) -> dict[str, str]:
-    """Names with a character that the font lacks, and what stands for them in the figure: a reader sees no boxes.
-    The caption says which is which."""
-    lacking = [
-        name for name in dict.fromkeys(names) if any(ord(c) not in _drawable() for c in name)
-    ]
-    return {name: f"region {place}*" for place, name in enumerate(lacking, start=1)}
-
-
-@functools.cache
-def _drawable() -> frozenset[int]:
-    path = font_manager.findfont("DejaVu Sans")
-    return frozenset(FT2Font(path).get_charmap())
-
-
-def said(stands: dict[str, str]) -> str:
-    """`region 1* = name`, for a caption."""
-    return ", ".join(f"{stand} = {name}" for name, stand in stands.items())

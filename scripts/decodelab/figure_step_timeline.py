@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from decodelab import figure_step_style, figure_style
+from decodelab import figure_font, figure_step_style, figure_style
 from decodelab.findings import Findings
 
 MAX_STEPS = 3
@@ -78,7 +78,9 @@ def _track(label: str, entries: Sequence[Mapping[str, Any]], window: tuple[float
 
 
 def renamed(timeline: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    return figure_step_style.stand_ins(s[0] for track in tracks(timeline) for s in track.spans)
+    return figure_font.stand_ins(
+        (s[0] for track in tracks(timeline) for s in track.spans), "region"
+    )
 
 
 def draw(findings: Findings, run: str) -> Figure | None:

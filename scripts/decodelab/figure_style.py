@@ -20,12 +20,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from decodelab import figure_font
+
 # Okabe and Ito's palette without its yellow (too light for lines): told apart by colour-blind
 # readers.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (6, 1.5, 1.5, 1.5)))
 INK = "#222222"
 TARGET = "#B00020"
+FAINT = "#6B6B6B"
 SIMULATED_WORDS = {
     "simulated": "SIMULATED",
     "reconstructed": "RECONSTRUCTED",
@@ -35,7 +39,6 @@ SIMULATED_WORDS = {
 _RC: dict[Any, Any] = {
     "svg.hashsalt": "decodelab",
     "svg.fonttype": "path",
-    "font.family": "DejaVu Sans",  # shipped with matplotlib
     "font.size": 11,
     "axes.titlesize": 12,
     "axes.labelsize": 11,
@@ -57,7 +60,7 @@ _RC: dict[Any, Any] = {
 
 @contextmanager
 def style() -> Iterator[None]:
-    with matplotlib.rc_context(_RC):
+    with matplotlib.rc_context({**_RC, "font.family": list(figure_font.families())}):
         yield
 
 
@@ -79,6 +82,14 @@ def plan_colours(plan: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
         name for name, variant in (plan.get("variants") or {}).items() if not variant.get("grid")
     ]
     return colours(names)
+
+
+def plan_dashes(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """What tells lines of one colour apart where they have no markers: solid for the first seven."""
+    return {
+        name: DASHES[place // len(PALETTE) % len(DASHES)]
+        for place, name in enumerate(plan_colours(plan))
+    }
 
 
 def banner_text(sources: Sequence[str]) -> str:
@@ -133,6 +144,30 @@ def room(figure: Figure, inches: float = 0.36) -> None:
     top = 1.0 - inches / figure.get_figheight()
     if isinstance(engine, ConstrainedLayoutEngine):
         engine.set(rect=(0.0, 0.0, 1.0, top), w_pad=0.08, h_pad=0.08)
+
+
+def shortened(text: str, most: int) -> str:
+    """Both ends of a long name: what sets names apart is often the last part."""
+    if figure_font.width(text) <= most:
+        return text
+    head, tail = text[: most // 2 - 1], text[-(most // 2) :]
+    return f"{head}…{tail}"
+
+
+def legend_below(figure: Figure, handles: Sequence[Any]) -> None:
+    """Under the panels of a constrained figure, in as many columns as its width has room for."""
+    widths = [figure_font.width(str(handle.get_label())) + 7 for handle in handles]
+    room = 12.5 * figure.get_figwidth()  # half-width characters
+    columns = next(n for n in range(len(widths), 0, -1) if n == 1 or _across(widths, n) <= room)
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, columnspacing=1.4)
+
+
+def _across(widths: Sequence[int], columns: int) -> int:
+    """A legend fills its columns one after the other, the first ones with one more."""
+    least, more = divmod(len(widths), columns)
+    sizes = [least + (column < more) for column in range(columns)]
+    begins = [sum(sizes[:column]) for column in range(columns)]
+    return sum(max(widths[b : b + n]) for b, n in zip(begins, sizes, strict=True))
 
 
 def finish(axes: Axes, xlabel: str = "", ylabel: str = "", name: str = "") -> None:

@@ -6,6 +6,7 @@ times or the samples are not there. Zero is the start of the run's first request
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,12 +14,16 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 
-from decodelab import figure_style
+from decodelab import anomalies, figure_style, queue_estimate
 from decodelab.findings import Findings, Row
 
 MAX_REQUESTS = 64
-WAIT, DECODE, FAILED = "#C9D6E2", "#0072B2", "#B00020"
+TICKS = 30  # labels of requests, at most
+QUEUE, WAIT, DECODE, FAILED = "#F0E442", "#C9D6E2", "#0072B2", "#B00020"
+QUEUE_EDGE = "#8A7F00"
+BATCH_INCHES = 1.5
 METERS = (
     ("util_pct", "GPU-Util (%)"),
     ("power_w", "power (W)"),
@@ -27,32 +32,36 @@ METERS = (
 
 
 def draw_requests(findings: Findings, run: str) -> Figure | None:
-    """Waiting and decode of each request; utilisation and power below on the same axis where there
-    are samples.
+    """Queue, prefill and decode of each request; how many run at once, utilisation and power below on the same axis,
+    where they are known.
     """
-    requests = timed(findings, run)
-    if not requests:
+    shown = bars(findings, run)
+    if not shown:
         return None
     samples = timed_samples(findings, run)
     meters = [meter for meter in METERS[:2] if has(samples, meter[0])]
-    height = min(6.0, 1.4 + 0.34 * len(requests))
+    counted = batch(findings, run)
+    height = min(6.0, 1.4 + 0.34 * len(shown))
+    heights = [height, *([BATCH_INCHES] if counted else []), *[1.7] * len(meters)]
     with figure_style.style():
         figure, grid = plt.subplots(
-            1 + len(meters),
+            len(heights),
             1,
             sharex=True,
             squeeze=False,
-            figsize=(10, height + 1.7 * len(meters) + 0.9),
-            height_ratios=[height, *[1.7] * len(meters)],
+            figsize=(10, sum(heights) + 0.9),
+            height_ratios=heights,
             layout="constrained",
         )
-        axes = grid[:, 0]
-        _bars(axes[0], requests, figure)
-        for panel, (column, label) in zip(axes[1:], meters, strict=True):
+        axes = list(grid[:, 0])
+        _bars(axes[0], shown, len(all_timed(findings, run)))
+        if counted:
+            _batch(axes[1], counted, max_running(findings, run))
+        for panel, (column, label) in zip(axes[len(axes) - len(meters) :], meters, strict=True):
             _meter(panel, samples, column, label)
-            _shade(panel, requests)
+            _shade(panel, [one.row for one in shown])
         if meters:
-            _gpus(axes[1], samples)
+            _gpus(axes[-len(meters)], samples)
         axes[-1].set_xlabel("time since the run's first request (s)")
         _head(figure, f"Request timeline: {run}", findings, run)
     return figure
@@ -88,6 +97,11 @@ def draw_telemetry(findings: Findings, run: str) -> Figure | None:
 
 
 def timed(findings: Findings, run: str) -> list[Row]:
+    """As many of the run's requests as a figure has room for."""
+    return all_timed(findings, run)[:MAX_REQUESTS]
+
+
+def all_timed(findings: Findings, run: str) -> list[Row]:
     """The run's requests that have times, in order of their start, their times counted from the
     first start.
     """
@@ -99,7 +113,7 @@ def timed(findings: Findings, run: str) -> list[Row]:
         {**row, **{name: row[name] - zero for name in _TIMES if row.get(name) is not None}}
         for row in known
     ]
-    return sorted(moved, key=lambda row: (row["t_start_s"], row.get("index") or 0))[:MAX_REQUESTS]
+    return sorted(moved, key=lambda row: (row["t_start_s"], row.get("index") or 0))
 
 
 _TIMES = ("t_start_s", "t_first_s", "t_last_s", "t_end_s")
@@ -121,7 +135,9 @@ def has(samples: Sequence[Row], column: str) -> bool:
 
 @dataclass(frozen=True)
 class Bar:
-    """One request: it waits from `start` to `first`, then decodes to `end` (seconds)."""
+    """One request: it waits from `start` to `first`, then decodes to `end` (seconds). Of the wait the first `queue`
+    seconds lie in the server's queue, by estimate; None: not known.
+    """
 
     number: int  # from 1
     start: float
@@ -129,41 +145,169 @@ class Bar:
     end: float
     outcome: str
     row: Row
+    queue: float | None = None
+
+    @property
+    def begin(self) -> float | None:
+        """When the server took it on, by estimate."""
+        return None if self.queue is None else self.start + self.queue
 
     @property
     def failed(self) -> bool:
         return self.outcome != "ok"
 
 
-def bar(row: Row) -> Bar:
+def bars(findings: Findings, run: str) -> list[Bar]:
+    """As many as a figure has room for, in order of their start."""
+    return _all_bars(findings, run)[:MAX_REQUESTS]
+
+
+def _all_bars(findings: Findings, run: str) -> list[Bar]:
+    waits = queue_s(findings, run)
+    return [bar(row, waits.get(row["index"])) for row in all_timed(findings, run)]
+
+
+def queue_s(findings: Findings, run: str) -> dict[int, float]:
+    """Estimated seconds in the queue by a request's index; empty where nothing is estimated."""
+    row = findings.runs.get(run)
+    requests = findings.requests.get(run, [])
+    if row is None or not requests:
+        return {}
+    closed = None if row.get("rate") else row.get("concurrency")
+    return queue_estimate.queue_s(requests, max_running(findings, run), closed)
+
+
+def max_running(findings: Findings, run: str) -> int | None:
+    """How many sequences the server takes at once."""
+    row = findings.runs.get(run)
+    return None if row is None else anomalies.max_num_seqs(findings.plan, row, findings.starts)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """How many requests at once, from each time (s) to the next: in flight, taken on by the server (by estimate; None:
+    not known) and in decode.
+    """
+
+    t_s: list[float]
+    in_flight: list[int]
+    running: list[int] | None
+    in_decode: list[int]
+
+
+def batch(findings: Findings, run: str) -> Batch | None:
+    """Over all of a run's requests; None where fewer than two of them have times."""
+    found = _all_bars(findings, run)
+    if len(found) < 2:
+        return None
+    ends = [one.row["t_end_s"] if one.row.get("t_end_s") is not None else one.end for one in found]
+    flights = [(one.start, end) for one, end in zip(found, ends, strict=True)]
+    begins = [one.begin for one in found]
+    taken = [(b, end) for b, end in zip(begins, ends, strict=True) if b is not None]
+    decodes = [(one.first, one.end) for one in found if one.end > one.first]
+    times = sorted({t for spans in (flights, taken, decodes) for span in spans for t in span})
+    running = _counts(taken, times) if len(taken) == len(found) else None
+    return Batch(times, _counts(flights, times), running, _counts(decodes, times))
+
+
+def _counts(spans: Sequence[tuple[float, float]], times: Sequence[float]) -> list[int]:
+    """Spans that hold each time, their begin included and their end not."""
+    begins, ends = sorted(b for b, _ in spans), sorted(e for _, e in spans)
+    return [bisect.bisect_right(begins, t) - bisect.bisect_right(ends, t) for t in times]
+
+
+def bar(row: Row, queue: float | None = None) -> Bar:
     start, first = row["t_start_s"], row.get("t_first_s")
     last = row.get("t_last_s") if row.get("t_last_s") is not None else row.get("t_end_s")
     end = last if last is not None else start
     number = int(row.get("index") or 0) + 1
-    return Bar(number, start, first if first is not None else end, end, str(row["outcome"]), row)
+    first = first if first is not None else end
+    return Bar(number, start, first, end, str(row["outcome"]), row, queue)
 
 
-def _bars(axes: Axes, requests: Sequence[Row], figure: Figure) -> None:
-    for place, row in enumerate(requests):
-        one = bar(row)
-        axes.barh(place, one.first - one.start, left=one.start, height=0.62, color=WAIT)
+def _bars(axes: Axes, shown: Sequence[Bar], total: int) -> None:
+    for place, one in enumerate(shown):
+        begin = one.start if one.begin is None else min(one.begin, one.first)
+        if begin > one.start:
+            axes.barh(
+                place,
+                begin - one.start,
+                left=one.start,
+                height=0.62,
+                color=QUEUE,
+                hatch="////",
+                edgecolor=QUEUE_EDGE,
+                lw=0,
+            )
+        axes.barh(place, one.first - begin, left=begin, height=0.62, color=WAIT)
         if one.end != one.first:
             colour = FAILED if one.failed else DECODE
             axes.barh(place, one.end - one.first, left=one.first, height=0.62, color=colour)
         if one.failed:
             said = f"  {one.outcome}"
             axes.text(one.end, place, said, va="center", color=FAILED, fontsize=9)
-    axes.set_yticks(range(len(requests)), [f"{int(row.get('index') or 0) + 1}" for row in requests])
-    axes.set_ylim(len(requests) - 0.4, -0.6)
+    every = -(-len(shown) // TICKS)
+    places = range(0, len(shown), every)
+    axes.set_yticks(places, [str(shown[place].number) for place in places])
+    axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.grid(axis="y", visible=False)
-    axes.set_ylabel("request")
-    handles = [
-        Patch(color=WAIT, label="waiting (queue + prefill)"),
-        Patch(color=DECODE, label="decode"),
-    ]
-    if any(row.get("outcome") != "ok" for row in requests):
+    cut = f" (first {len(shown)} of {total})" if total > len(shown) else ""
+    axes.set_ylabel(f"request{cut}")
+    _bar_legend(axes, shown)
+
+
+def _bar_legend(axes: Axes, shown: Sequence[Bar]) -> None:
+    """A wait is told apart where it is known of every request."""
+    apart = all(one.queue is not None for one in shown)
+    handles = [Patch(color=WAIT, label="prefill" if apart else "waiting (queue + prefill)")]
+    if apart and any(one.queue for one in shown):
+        handles.insert(
+            0,
+            Patch(
+                facecolor=QUEUE,
+                hatch="////",
+                edgecolor=QUEUE_EDGE,
+                lw=0,
+                label="queue (estimated)",
+            ),
+        )
+    handles.append(Patch(color=DECODE, label="decode"))
+    if any(one.failed for one in shown):
         handles.append(Patch(color=FAILED, label="not ok"))
     axes.legend(handles=handles, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(handles))
+
+
+def _batch(axes: Axes, counted: Batch, limit: int | None) -> None:
+    axes.fill_between(counted.t_s, counted.in_flight, step="post", color=WAIT, label="in flight")
+    if counted.running is not None and counted.running != counted.in_flight:
+        axes.step(
+            counted.t_s,
+            counted.running,
+            where="post",
+            color=figure_style.INK,
+            lw=1.3,
+            linestyle=(0, (4, 1.5)),
+            zorder=4,
+            label="running (estimated)",
+        )
+    axes.step(counted.t_s, counted.in_decode, where="post", color=DECODE, lw=1.6, label="in decode")
+    top = max(counted.in_flight)
+    if limit is not None and limit <= 1.5 * top:
+        axes.axhline(limit, color=figure_style.TARGET, lw=1.1, linestyle=(0, (6, 2)), zorder=1.5)
+        axes.annotate(
+            f"max-num-seqs {limit}",
+            (0.005, limit),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, 2),
+            textcoords="offset points",
+            color=figure_style.TARGET,
+            fontsize=9,
+        )
+        top = max(top, limit)
+    axes.set_ylim(0, top * 1.25)
+    axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+    axes.set_ylabel("requests")
+    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 0.98), ncols=3)
 
 
 def _meter(axes: Axes, samples: Sequence[Row], column: str, label: str) -> None:

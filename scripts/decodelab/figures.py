@@ -16,11 +16,15 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from decodelab import (
+    figure_cached,
     figure_curve,
+    figure_effects,
+    figure_font,
+    figure_gaps,
+    figure_gates,
     figure_grid,
     figure_pareto,
     figure_step_stack,
-    figure_step_style,
     figure_step_timeline,
     figure_style,
     figure_timeline,
@@ -46,10 +50,13 @@ def draw_all(findings: Findings, folder: Path, suffix: str = "svg") -> list[dict
     entries = []
     for entry, figure, texts in wanted(findings):
         entry["file"] = f"{entry['id']}.{suffix}"
+        stands = _renamed(figure_font.stand_in(figure))
         figure_style.save(figure, folder / entry["file"])
-        for kind in ("alt", "caption"):
+        for kind, more in (("alt", None), ("caption", stands)):
             entry[kind] = {
-                word.language: _said(word, entry["kind"], kind, texts) for word in catalogues
+                word.language: _said(word, entry["kind"], kind, texts)
+                + (more(word) if more else "")
+                for word in catalogues
             }
         plot = plots.write(findings, entry, folder)
         if plot:
@@ -71,9 +78,13 @@ def _said(word: Words, kind: str, which: str, texts: Texts) -> str:
 
 
 def wanted(findings: Findings) -> Iterator[tuple[dict[str, Any], Figure, Texts]]:
-    """Each figure once, in the order of the report; a run that two experiments share is drawn in
-    the first.
+    """Each figure once, that of the whole study first; a run that two experiments share is drawn in the
+    first.
     """
+    gates = figure_gates.draw(findings)
+    if gates is not None:
+        held = ", ".join(figure_gates.variants(findings))
+        yield _entry("gates", None, "targets"), gates, {"variants": held}
     drawn: set[str] = set()
     for experiment in findings.experiments:
         for entry, draw, texts in _of_experiment(findings, experiment):
@@ -96,6 +107,28 @@ def _of_experiment(
             entry,
             lambda: figure_curve.draw(findings, experiment),
             {"experiment": experiment, "variants": variants},
+        )
+    if figure_effects.points(findings, experiment):
+        yield (
+            _entry("effects", experiment, experiment),
+            _drawer(figure_effects.draw, findings, experiment),
+            figure_effects.texts(findings, experiment),
+        )
+    gaps = [line for panel in figure_gaps.panels(findings, experiment) for line in panel.lines]
+    if gaps:
+        yield (
+            _entry("itl", experiment, experiment),
+            _drawer(figure_gaps.draw, findings, experiment),
+            {
+                "experiment": experiment,
+                "variants": ", ".join(dict.fromkeys(line.variant for line in gaps)),
+            },
+        )
+    if figure_cached.panels(findings, experiment):
+        yield (
+            _entry("cached", experiment, experiment),
+            _drawer(figure_cached.draw, findings, experiment),
+            {"experiment": experiment},
         )
     for run in _timelines(findings, experiment):
         yield (
@@ -163,7 +196,7 @@ def _of_steps(
 
 def _renamed(stands: dict[str, str]) -> Callable[[Words], str]:
     """What a caption adds where the figure's font cannot write a name."""
-    names = figure_step_style.said(stands)
+    names = figure_font.said(stands)
     return lambda word: " " + word.plain("figure.renamed", names=names) if names else ""
 
 
@@ -173,7 +206,7 @@ def _drawer(
     return lambda: draw(findings, run)
 
 
-def _entry(kind: str, experiment: str, subject: str) -> dict[str, Any]:
+def _entry(kind: str, experiment: str | None, subject: str) -> dict[str, Any]:
     return {
         "id": re.sub(r"[^A-Za-z0-9._-]", "_", f"{kind}_{subject}"),
         "kind": kind,

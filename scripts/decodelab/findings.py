@@ -1,9 +1,9 @@
 """What a report is written from: plan, tables, verdicts and the index of published files, as
 read-only data.
 
-In: plan.json, tables/{runs,requests,telemetry,gpus,starts}.csv, tables/profiles.json (if any), verdicts.json, the
-indexes in runs/ and the answers in backends/ (may be absent). Out: one `Findings`. An empty cell is None; nothing is
-computed here.
+In: plan.json, tables/{runs,requests,telemetry,gpus,starts}.csv, tables/itl.csv and profiles.json (if any),
+verdicts.json, the indexes in runs/ and the answers in backends/ (may be absent). Out: one `Findings`. An empty cell is
+None; nothing is computed here.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ class Findings:
     given_profiles: Mapping[str, Profile] = field(
         default_factory=dict
     )  # files, by their name in the config
+    gaps: Mapping[str, list[Row]] = field(default_factory=dict)  # rows of itl.csv by run
     traces: frozenset[str] = frozenset()  # runs that have one to open in Perfetto
     traces_at: str | None = (
         None  # their folder as the report sees it, where that is not its study's own place
@@ -222,6 +223,7 @@ def load(plan: Path, tables: Path, verdicts: Path, published: Path | None = None
         published=_indexes(published) if published else None,
         planned={run["name"]: run for run in plan_data.get("runs") or []},
         probes=backend_probe.load(published.parent / backend_probe.FOLDER) if published else [],
+        gaps=_by_run(_table(itl)) if (itl := tables / "itl.csv").is_file() else {},
         profiles=_profiles(profiles, "profiles"),
         given_profiles=_profiles(profiles, "given"),
         traces=frozenset(

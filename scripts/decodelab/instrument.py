@@ -94,7 +94,7 @@ def second(run: records.Run) -> Row:
 # gaps between output deltas -----------------------------------------------------------------------
 
 
-def _output_gaps(requests: Requests) -> Iterator[tuple[float, int | None]]:
+def output_gaps(requests: Requests) -> Iterator[tuple[float, int | None]]:
     for request in requests:
         if request.get("events"):
             yield from record.output_gaps(request["events"])
@@ -102,12 +102,12 @@ def _output_gaps(requests: Requests) -> Iterator[tuple[float, int | None]]:
 
 def gaps(requests: Requests) -> list[float]:
     """Gaps between output-bearing deltas, all requests together, as they came."""
-    return [gap for gap, _tokens in _output_gaps(requests)]
+    return [gap for gap, _tokens in output_gaps(requests)]
 
 
 def gap_shares(requests: Requests) -> Row:
     """How far the gaps are times between single tokens, and of how many that is known."""
-    counts = [tokens for _gap, tokens in _output_gaps(requests)]
+    counts = [tokens for _gap, tokens in output_gaps(requests)]
     known = [tokens for tokens in counts if tokens is not None]
     return {
         "itl_counted_share": len(known) / len(counts) if counts else None,
@@ -117,7 +117,7 @@ def gap_shares(requests: Requests) -> Row:
 
 def multi_token_share(requests: Requests) -> float | None:
     """Of the output deltas whose token count is known, those that hold more than one."""
-    counts = [tokens for _gap, tokens in _output_gaps(requests) if tokens is not None]
+    counts = [tokens for _gap, tokens in output_gaps(requests) if tokens is not None]
     return sum(n > 1 for n in counts) / len(counts) if counts else None
 
 

@@ -67,6 +67,7 @@ class Content:
     actions: list[Bullet]
     fact: Md | None
     definitions: Table
+    target_figures: list[report_experiment.Figure]
     targets: list[Table]
     validity_text: Md
     validity: Table | None
@@ -142,6 +143,7 @@ def compose(
         actions=report_guidance.actions(findings, words),
         fact=report_guidance.fact(findings, words),
         definitions=report_annex.definitions(words),
+        target_figures=report_experiment.figures_of(figures, None, folder, words),
         targets=report_gates.tables(findings, words),
         validity_text=report_annex.validity_text(findings, words),
         validity=report_annex.validity(findings, words),

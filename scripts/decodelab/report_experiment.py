@@ -117,7 +117,7 @@ def section(
         ranking=report_ranking.bullets(findings, name, words),
         requests=_requests(findings, name, words),
         profiles=report_profile.blocks(findings, name, words),
-        figures=_figures(figures, name, folder, words),
+        figures=figures_of(figures, name, folder, words),
         verdicts=[] if many else report_verdicts.verdict_bullets(findings, verdicts, words),
         verdict_table=(report_verdicts.verdict_table(findings, verdicts, words) if many else None),
         stream=report_stream.bullets(findings, name, words),
@@ -269,9 +269,10 @@ def _request_lines(rows: Sequence[Row], words: Words) -> list[Md]:
     return lines
 
 
-def _figures(
-    figures: Sequence[Mapping[str, Any]], experiment: str, folder: str, words: Words
+def figures_of(
+    figures: Sequence[Mapping[str, Any]], experiment: str | None, folder: str, words: Words
 ) -> list[Figure]:
+    """Of an experiment, or of the whole study (None)."""
     mine = [figure for figure in figures if figure.get("experiment") == experiment]
     return [
         Figure(

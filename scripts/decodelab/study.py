@@ -37,7 +37,7 @@ Branch = Callable[[Any], list[str]]
 DEFAULT_CONFIG = "config/config.yaml"
 DEFAULT_TARGET = "report"
 HTML_NAME = "report.html"
-TABLES = ("requests", "runs", "telemetry", "gpus", "starts", "regions")
+TABLES = ("requests", "runs", "telemetry", "gpus", "starts", "regions", "itl")
 
 
 @dataclass(frozen=True)

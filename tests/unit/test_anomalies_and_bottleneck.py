@@ -263,12 +263,12 @@ def test_the_limit_is_what_took_effect_else_the_flag_in_any_spelling(tmp_path: P
     study.add("c4", [request()], concurrency=4)
     tables = study.tables(tmp_path)
     row = tables.runs["c4"]
-    assert anomalies.max_num_seqs(study.plan, row, tables) == 2
+    assert anomalies.max_num_seqs(study.plan, row, tables.starts) == 2
     row["start_id"] = "s"
     tables.starts.append({"start_id": "s", "effective": '{"max_num_seqs": ["8"]}'})
-    assert anomalies.max_num_seqs(study.plan, row, tables) == 8
+    assert anomalies.max_num_seqs(study.plan, row, tables.starts) == 8
     study.plan["variants"]["base"]["canonical"]["--data-parallel-size"] = "2"
-    assert anomalies.max_num_seqs(study.plan, row, tables) is None
+    assert anomalies.max_num_seqs(study.plan, row, tables.starts) is None
 
 
 def test_a_rate_that_falls_little_by_little(tmp_path: Path) -> None:

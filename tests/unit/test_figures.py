@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import shutil
 import xml.etree.ElementTree as ElementTree
@@ -89,10 +90,15 @@ def drawn_values(line: Line2D) -> list[float]:
 def test_the_list_names_every_file(drawn: Path) -> None:
     entries = figures.read_list(drawn)
     assert [(entry["kind"], entry["experiment"]) for entry in entries] == [
+        ("gates", None),
+        ("effects", "parser"),
+        ("effects", "tools"),
+        ("cached", "tools"),
         ("curve", "concurrency"),
         ("timeline", "concurrency"),
         ("timeline", "telemetry"),
         ("telemetry", "telemetry"),
+        ("effects", "D"),
         ("grid", "D"),
         ("pareto", "D"),
     ]
@@ -145,7 +151,9 @@ def test_no_data_no_figure(study: Path, tmp_path: Path) -> None:
     for name in ("requests", "telemetry", "runs"):
         change_table(study / "tables" / f"{name}.csv", lambda rows: [])
     judged = json.loads((study / "verdicts.json").read_text(encoding="utf-8"))
-    (study / "verdicts.json").write_text(json.dumps({**judged, "ranking": []}), encoding="utf-8")
+    (study / "verdicts.json").write_text(
+        json.dumps({**judged, "ranking": [], "gates": [], "verdicts": []}), encoding="utf-8"
+    )
     draw_figures.main(arguments(study, tmp_path / "figures"))
     kinds = {entry["kind"] for entry in figures.read_list(tmp_path / "figures")}
     assert kinds == {"grid"}  # the grid's cells are in the plan: pending or refused
@@ -211,7 +219,8 @@ def test_invalid_runs_are_not_drawn(study: Path) -> None:
 def test_the_timeline_puts_requests_and_samples_on_one_axis() -> None:
     figure = figure_timeline.draw_requests(load(), MONITOR)
     assert figure is not None
-    bars, util, power = figure.axes
+    bars, batch, util, power = figure.axes
+    assert batch.get_ylabel() == "requests"
     assert bars.get_shared_x_axes().joined(bars, power)
     assert util.get_ylabel() == "GPU-Util (%)" and power.get_ylabel() == "power (W)"
     assert "cap 250 W" in texts(figure)
@@ -234,6 +243,76 @@ def test_times_count_from_the_first_request(study: Path) -> None:
     after = figure_timeline.timed(load(study), MONITOR)
     assert after[0]["t_start_s"] == 0.0
     assert [row["t_end_s"] for row in after] == pytest.approx([row["t_end_s"] for row in before])
+
+
+def queued(limit: int | None) -> Findings:
+    """Four requests of a second each, sent at once, on a server that runs `limit` of them; indexes are not the order of
+    arrival.
+    """
+    known = load()
+    rows: list[findings.Row] = [
+        {
+            "run": FAILING,
+            "index": float(index),
+            "outcome": "ok",
+            "t_start_s": 5.0 + index / 1000,
+            "t_first_s": begin + 0.25,
+            "t_last_s": begin + 0.99,
+            "t_end_s": begin + 1.0,
+            "ttft_s": begin + 0.25 - 5.0 - index / 1000,
+        }
+        for index, begin in enumerate((5.01, 6.01, 5.01, 6.01))
+    ]
+    flags = {} if limit is None else {"--max-num-seqs": limit}
+    plan = {**known.plan, "variants": {"noparser": {"canonical": flags}}}
+    starts = [{**start, "effective": None} for start in known.starts]
+    return dataclasses.replace(
+        known, plan=plan, starts=starts, requests={FAILING: rows}, telemetry={}
+    )
+
+
+def test_the_timeline_splits_the_wait_where_the_limit_is_known() -> None:
+    found = queued(2)
+    waits = [bar.queue for bar in figure_timeline.bars(found, FAILING)]
+    assert waits == pytest.approx([0.0, 1.009, 0.0, 1.007], abs=0.01)
+    figure = figure_timeline.draw_requests(found, FAILING)
+    assert figure is not None
+    assert {"queue (estimated)", "prefill", "decode", "max-num-seqs 2"} <= set(texts(figure))
+
+
+def test_the_batch_never_exceeds_what_the_server_takes() -> None:
+    counted = figure_timeline.batch(queued(2), FAILING)
+    assert counted is not None and counted.running is not None
+    assert max(counted.in_flight) == 4
+    assert max(counted.running) == 2 and max(counted.in_decode) == 2
+    assert counted.in_flight[-1] == counted.running[-1] == counted.in_decode[-1] == 0
+
+
+def test_without_the_limit_nothing_is_split() -> None:
+    found = queued(None)
+    assert [bar.queue for bar in figure_timeline.bars(found, FAILING)] == [None] * 4
+    counted = figure_timeline.batch(found, FAILING)
+    assert counted is not None and counted.running is None
+    figure = figure_timeline.draw_requests(found, FAILING)
+    assert figure is not None and "waiting (queue + prefill)" in texts(figure)
+    assert "queue (estimated)" not in texts(figure)
+
+
+def test_a_long_run_says_how_many_requests_it_shows() -> None:
+    known = queued(None)
+    one = known.requests[FAILING][0]
+    rows = [{**one, "index": float(n), "t_start_s": one["t_start_s"] + n / 9} for n in range(80)]
+    found = dataclasses.replace(known, requests={FAILING: rows})
+    figure = figure_timeline.draw_requests(found, FAILING)
+    assert figure is not None and figure.axes[0].get_ylabel() == "request (first 64 of 80)"
+    assert len(figure.axes[0].get_yticks()) <= figure_timeline.TICKS + 1
+
+
+def test_one_request_has_no_batch() -> None:
+    known = queued(None)
+    found = dataclasses.replace(known, requests={FAILING: known.requests[FAILING][:1]})
+    figure = figure_timeline.draw_requests(found, FAILING)
+    assert figure is not None and len(figure.axes) == 1
 
 
 def test_a_failed_request_looks_failed() -> None:
@@ -261,7 +340,7 @@ def test_samples_without_a_common_clock_are_drawn_by_their_number(study: Path) -
     assert figure is not None
     assert "number of the SMI record" in texts(figure)
     timeline = figure_timeline.draw_requests(load(study), MONITOR)
-    assert timeline is not None and len(timeline.axes) == 1
+    assert timeline is not None and len(timeline.axes) == 2  # bars and batch
 
 
 def test_the_grid_tells_its_cells_apart() -> None:
@@ -279,6 +358,9 @@ def test_a_variant_keeps_its_colour_through_a_study() -> None:
     assert len(set(colours.values())) == 3
     many = figure_style.colours([f"v{number}" for number in range(40)])
     assert len(set(many.values())) == 40  # colour and marker together
+    plan = {"variants": {f"v{number}": {} for number in range(20)}}
+    looks, dashes = figure_style.plan_colours(plan), figure_style.plan_dashes(plan)
+    assert len({(looks[name][0], str(dashes[name])) for name in looks}) == 20  # lines without marks
 
 
 @pytest.mark.parametrize(
