@@ -99,7 +99,9 @@ def draw(findings: Findings, experiment: str) -> Figure | None:
     colours = figure_style.plan_colours(findings.plan)
     target = (findings.plan.get("targets") or {}).get("e2e_tps_p10")
     with figure_style.style():
-        figure, grid = plt.subplots(1, len(shown), figsize=(3.9 * len(shown), 4.4), squeeze=False)
+        figure, grid = plt.subplots(
+            1, len(shown), figsize=(3.9 * len(shown), 4.4), squeeze=False, layout="constrained"
+        )
         for axes, (name, columns) in zip(grid[0], shown, strict=True):
             for line in curves:
                 _plot(axes, line, columns, colours)
@@ -109,8 +111,8 @@ def draw(findings: Findings, experiment: str) -> Figure | None:
                 _target(axes, target)
             _axes(axes, curves, name)
         _legend(figure, curves, colours, shown)
-        figure.subplots_adjust(left=0.062, right=0.99, top=0.83, bottom=0.235, wspace=0.24)
         figure_style.title(figure, f"Concurrency curve: {experiment}")
+        figure_style.room(figure)
         figure_style.banner(
             figure, findings.sources([row["run"] for line in curves for row in line.rows])
         )
@@ -203,6 +205,4 @@ def _legend(
     handles.append(
         Line2D([], [], color=figure_style.INK, linestyle=":", lw=1.6, label="ideal (proportional)")
     )
-    figure.legend(
-        handles=handles, loc="lower center", ncols=min(len(handles), 6), bbox_to_anchor=(0.5, 0.0)
-    )
+    figure_style.legend_below(figure, handles)

@@ -67,11 +67,10 @@ def _label(findings: Findings, gate: Gate, gates: Sequence[Gate]) -> str:
     own = {
         (g.get("workload"), _load(findings, g)) for g in gates if g["variant"] == gate["variant"]
     }
-    variant = figure_style.shortened(str(gate["variant"]), LABEL)
-    if len(own) < 2:
-        return variant
-    load = f"{gate.get('workload')}, {_load(findings, gate)}"
-    return f"{variant}\n{figure_style.shortened(load, LABEL)}"
+    variant = str(gate["variant"])
+    return (
+        variant if len(own) < 2 else f"{variant}\n{gate.get('workload')}, {_load(findings, gate)}"
+    )
 
 
 def _load(findings: Findings, gate: Gate) -> str:
@@ -160,7 +159,8 @@ def _panel(axes: Axes, panel: Panel) -> None:
             fontsize=9,
             color=_colour(dots),
         )
-    axes.set_yticks(range(len(panel.rows)), list(panel.rows), fontsize=9)
+    labels = [_short(label) for label in panel.rows]
+    axes.set_yticks(range(len(labels)), labels, fontsize=9)
     axes.set_ylim(len(panel.rows) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.set_title(
@@ -169,6 +169,10 @@ def _panel(axes: Axes, panel: Panel) -> None:
         fontsize=10,
     )
     axes.set_xlabel(numbers.unit(panel.metric))
+
+
+def _short(label: str) -> str:
+    return "\n".join(figure_style.shortened(line, LABEL) for line in label.split("\n"))
 
 
 def _factor(panel: Panel) -> float:

@@ -30,6 +30,8 @@ DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (6, 1.5, 1.5, 
 INK = "#222222"
 TARGET = "#B00020"
 FAINT = "#6B6B6B"
+LEGEND_CHARACTERS = 48
+LINE_INCHES = 0.26  # of a legend
 SIMULATED_WORDS = {
     "simulated": "SIMULATED",
     "reconstructed": "RECONSTRUCTED",
@@ -155,7 +157,11 @@ def shortened(text: str, most: int) -> str:
 
 
 def legend_below(figure: Figure, handles: Sequence[Any]) -> None:
-    """Under the panels of a constrained figure, in as many columns as its width has room for."""
+    """Under the panels of a constrained figure, in as many columns as its width has room for; the figure grows with it,
+    so that the panels keep their height. Before title and banner, which stand at the figure's top.
+    """
+    for handle in handles:
+        handle.set_label(shortened(str(handle.get_label()), LEGEND_CHARACTERS))
     widths = [figure_font.width(str(handle.get_label())) + 7 for handle in handles]
     room = 12.5 * figure.get_figwidth()  # half-width characters
     columns = next(n for n in range(len(widths), 0, -1) if n == 1 or _across(widths, n) <= room)

@@ -147,6 +147,25 @@ def test_who_waits_where_two_may_run() -> None:
     assert waits == pytest.approx({0: 0.0, 1: 0.0, 2: 10.0, 3: 11.0})
 
 
+def test_of_requests_sent_at_once_the_first_tokens_tell_who_waited() -> None:
+    """Sent within a millisecond, answered in another order than that of their indexes."""
+    requests = [
+        timed(0.0, 1, 9, index=0),
+        timed(0.001, 11, 9, index=1),
+        timed(0.002, 1, 9, index=2),
+        timed(0.003, 11, 9, index=3),
+    ]
+    waits = queue_estimate.queue_s(requests, 2, 4)
+    assert waits == pytest.approx({0: 0.0, 1: 10.0, 2: 0.0, 3: 10.0}, abs=0.01)
+
+
+def test_requests_sent_apart_keep_their_order_whatever_their_first_tokens_say() -> None:
+    """The second sent overtakes by a shorter prefill, not by an earlier start."""
+    requests = [timed(0.0, 8, 2, index=0), timed(0.5, 1, 4, index=1), timed(1.0, 9, 1, index=2)]
+    waits = queue_estimate.queue_s(requests, 2, 3)
+    assert waits == pytest.approx({0: 0.0, 1: 0.0, 2: 4.5})
+
+
 def test_a_queue_is_no_longer_than_the_ttft() -> None:
     requests = [timed(0, 1, 9, index=0), timed(0, 3, 9, index=1)]
     assert queue_estimate.queue_s(requests, 1, 2) == pytest.approx({0: 0.0, 1: 3.0})

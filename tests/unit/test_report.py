@@ -288,6 +288,13 @@ def test_a_dash_has_its_reason(study: Path) -> None:
     assert "`—`: neither server nor client gave it." not in text
 
 
+def test_a_figure_of_the_whole_study_stands_in_the_annex_of_the_targets() -> None:
+    gates = {**CURVE, "id": "gates_targets", "file": "gates_targets.svg", "experiment": None}
+    text = report.write(load(), [CURVE, gates], "figures", words.load("en"))
+    assert "(figures/gates_targets.svg)" in section(text, "### Annex B")
+    assert text.count("gates_targets.svg") == 1
+
+
 def test_an_invalid_run_shows_no_figures() -> None:
     own = section(write(load(), "en"), "### Experiment D: a small grid")
     row = next(line for line in own.splitlines() if line.startswith("| — | 2 | off"))
