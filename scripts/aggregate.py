@@ -63,7 +63,7 @@ def make(plan: Mapping[str, Any], folder: Path, root: Path, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     for name, rows in tables.items():
         write(out / f"{name}.csv", list(COLUMNS[name]), rows)
-    own, given = profiled.finish(), given_profiles.read(plan, root)
+    own, given = profiled.profiles, given_profiles.read(plan, root)
     write_json(out / profiled_runs.FILE, profiled_runs.document(own, given))
     step_export.write_all(own, out.parent / step_export.FOLDER)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from decodelab import backend_probe, step_export, step_table
+from decodelab import backend_probe, profiled_runs, step_export
 from decodelab.backend_probe import Probe
 from decodelab.step_table import Profile
 
@@ -25,7 +25,6 @@ Verdict = dict[str, Any]
 PLAN_SCHEMA = "decodelab.plan/1"
 PUBLISHED_SCHEMA = "decodelab.published/1"
 VERDICTS_SCHEMA = "decodelab.verdicts/1"
-PROFILES_SCHEMA = "decodelab.profiles/1"
 _ARM = ("variant", "workload", "scenario", "concurrency", "requests", "max_tokens")
 _TEXT = """
 run variant workload scenario start_id source outcome error decode_end validity reasons uuid server
@@ -210,7 +209,7 @@ def load(plan: Path, tables: Path, verdicts: Path, published: Path | None = None
     """`published` is the folder of the named files; without its indexes a report has no digests."""
     plan_data = _json(plan, PLAN_SCHEMA)
     judged = _json(verdicts, VERDICTS_SCHEMA)
-    profiles = tables / "profiles.json"
+    profiles, given = _profiles(tables / profiled_runs.FILE)
     return Findings(
         plan=plan_data,
         runs={row["run"]: row for row in _table(tables / "runs.csv")},
@@ -224,8 +223,8 @@ def load(plan: Path, tables: Path, verdicts: Path, published: Path | None = None
         planned={run["name"]: run for run in plan_data.get("runs") or []},
         probes=backend_probe.load(published.parent / backend_probe.FOLDER) if published else [],
         gaps=_by_run(_table(itl)) if (itl := tables / "itl.csv").is_file() else {},
-        profiles=_profiles(profiles, "profiles"),
-        given_profiles=_profiles(profiles, "given"),
+        profiles=profiles,
+        given_profiles=given,
         traces=frozenset(
             file.name.removesuffix(step_export.SUFFIX)
             for file in (tables.parent / step_export.FOLDER).glob(f"*{step_export.SUFFIX}")
@@ -233,13 +232,11 @@ def load(plan: Path, tables: Path, verdicts: Path, published: Path | None = None
     )
 
 
-def _profiles(path: Path, which: str) -> Mapping[str, Profile]:
-    """None of a study that measured none."""
-    told = _json(path, PROFILES_SCHEMA) if path.is_file() else {}
+def _profiles(path: Path) -> tuple[Mapping[str, Profile], Mapping[str, Profile]]:
     try:
-        return {name: step_table.of_json(one) for name, one in (told.get(which) or {}).items()}
-    except (KeyError, TypeError, ValueError) as error:
-        raise UnreadableInput(f"{path}: no profile ({error!r})") from error
+        return profiled_runs.load(path)
+    except ValueError as error:
+        raise UnreadableInput(str(error)) from error
 
 
 def _json(path: Path, schema: str | None) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ Point = tuple[str, str, Any]  # variant, workload, concurrency
 
 
 class ProfiledRuns:
-    """Collects while the runs are read; `finish` holds each against its twin."""
+    """Collects while the runs are read; `profiles`, asked for after the last, holds each against its twin."""
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
         self._plan = plan
@@ -44,7 +45,8 @@ class ProfiledRuns:
             found = replace(found, doubts=(*found.doubts, *([doubt] if doubt else [])))
             self._read[planned["name"]] = run, found
 
-    def finish(self) -> dict[str, Profile]:
+    @cached_property
+    def profiles(self) -> dict[str, Profile]:
         """Run -> its profile."""
         return {name: self._held(run, found) for name, (run, found) in self._read.items()}
 
@@ -68,7 +70,7 @@ class ProfiledRuns:
 
     def rows(self) -> Iterator[Row]:
         """regions.csv."""
-        for name, profile in self.finish().items():
+        for name, profile in self.profiles.items():
             run = self._read[name][0]
             identity = {
                 "run": name,
@@ -103,13 +105,20 @@ def document(
     }
 
 
-def load(path: Path, which: str = "profiles") -> dict[str, Profile]:
-    """Run -> its profile (of `given`: name -> profile); none where a study of an older version has no such file.
-    Raises ValueError for another file."""
+def load(path: Path) -> tuple[dict[str, Profile], dict[str, Profile]]:
+    """Run -> its profile, and name -> profile of those given by file; none where a study of an older version has no
+    such file. Raises ValueError for another or a damaged file."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return {}
+        return {}, {}
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise ValueError(f'{path}: schema "{SCHEMA}" expected')
-    return {name: step_table.of_json(told) for name, told in (data.get(which) or {}).items()}
+    try:
+        own, given = (
+            {name: step_table.of_json(told) for name, told in (data.get(which) or {}).items()}
+            for which in ("profiles", "given")
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: no profile ({error!r})") from error
+    return own, given

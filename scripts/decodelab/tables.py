@@ -59,9 +59,7 @@ def load(folder: Path) -> Tables:
     for row in read(folder / "requests.csv", "requests"):
         requests.setdefault(row["run"], []).append(row)
     starts = read(folder / "starts.csv", "starts")
-    profiles, given = (
-        profiled_runs.load(folder / profiled_runs.FILE, which) for which in ("profiles", "given")
-    )
+    profiles, given = profiled_runs.load(folder / profiled_runs.FILE)
     return Tables(runs, requests, starts, _absent(folder), profiles, given)
 
 

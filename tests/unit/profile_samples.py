@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from decodelab import findings, step_table
+from decodelab import findings, profiled_runs, step_table
 from decodelab.findings import Findings
 from decodelab.step_table import Kernel, Problem, Profile, Region, Table
 
@@ -202,7 +202,7 @@ def write(
     folder: Path, runs: Mapping[str, Profile], given: Mapping[str, Profile] | None = None
 ) -> None:
     """tables/profiles.json of a study."""
-    told: dict[str, Any] = {"schema": findings.PROFILES_SCHEMA}
+    told: dict[str, Any] = {"schema": profiled_runs.SCHEMA}
     told["profiles"] = {name: step_table.to_json(one) for name, one in runs.items()}
     told["given"] = {name: step_table.to_json(one) for name, one in (given or {}).items()}
     path = folder / "tables" / "profiles.json"

@@ -141,6 +141,6 @@ def test_a_study_without_profiles_has_an_empty_table(tmp_path: Path) -> None:
     found.add("r", [request(0)])
     aggregate.make(found.plan, found.write(tmp_path / "runs"), tmp_path, tmp_path / "tables")
     lines = (tmp_path / "tables/regions.csv").read_text(encoding="utf-8").splitlines()
-    assert len(lines) == 1 and profiled_runs.load(tmp_path / "tables/profiles.json") == {}
+    assert len(lines) == 1 and profiled_runs.load(tmp_path / "tables/profiles.json") == ({}, {})
     (tmp_path / "tables/profiles.json").unlink()  # of an older version
     assert tables.load(tmp_path / "tables").profiles == {}

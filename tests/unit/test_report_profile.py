@@ -30,6 +30,7 @@ from profile_samples import (
 
 from decodelab import (
     findings,
+    profiled_runs,
     report,
     report_experiment,
     report_step,
@@ -258,7 +259,7 @@ def test_a_damaged_profile_is_an_error(tmp_path: Path, damage: str) -> None:
         told["schema"] = "another"
     else:
         told["tables"][0]["regions"][0]["colour"] = "red"
-    document = {"schema": findings.PROFILES_SCHEMA, "profiles": {VALID[0]: told}}
+    document = {"schema": profiled_runs.SCHEMA, "profiles": {VALID[0]: told}}
     (folder / "tables" / "profiles.json").write_text(json.dumps(document), encoding="utf-8")
     with pytest.raises(UnreadableInput, match="no profile"):
         load(folder)

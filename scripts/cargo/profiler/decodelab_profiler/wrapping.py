@@ -253,14 +253,14 @@ def looked(method, recorder, look):
 def arrival(method):
     """Waits for a step's order: the step begins when this returns, and what was timed before is not of it."""
 
+    quiet = muted(method)
+
     @functools.wraps(method)
     def waits(*args, **kwargs):
         outer = current.get()
-        current.set(MUTED)
         try:
-            return method(*args, **kwargs)
+            return quiet(*args, **kwargs)
         finally:
-            current.set(outer)
             if outer is not None and outer is not MUTED:
                 outer.t0 = outer.begin = now()
 
