@@ -132,11 +132,11 @@ def unusable(
             return "invalid", [reasons.reason("start_invalid", variant=arm.variant, cause=cause)]
         runs = ", ".join(arm.names) or arm.variant
         return "invalid", [{**reasons.reason("not_measured", runs=runs), "runs": runs}]
-    if arm.spoilt:
-        return "invalid", [reasons.run_invalid(row["run"], row["reasons"]) for row in arm.spoilt]
+    # Both at once: who measures a late run again should not learn only then that an option was ignored.
+    spoilt = [reasons.run_invalid(row["run"], row["reasons"]) for row in arm.spoilt]
     ignored = not_in_effect(arm, plan, tables)
-    if ignored:
-        return "invalid", ignored
+    if spoilt or ignored:
+        return "invalid", [*spoilt, *ignored]
     unprofiled = region_metric.unusable(arm, tables)
     if unprofiled:
         return "invalid", unprofiled

@@ -229,6 +229,18 @@ def test_a_backend_that_did_not_take_effect_is_no_result(
     assert code is None or code in codes(verdict)
 
 
+def test_an_ignored_option_is_told_though_the_run_is_invalid_too(tmp_path: Path) -> None:
+    study = two_arms(10.0, 11.0, flags={"base": {}, "cand": {}})
+    study.plan["variants"]["cand"]["env"] = {"VLLM_ATTENTION_BACKEND": "FLASHINFER"}
+    study.index["runs"]["cand_1"].update(status="invalid", reasons=["stamps_late"])
+    tables = study.tables(tmp_path)
+    start = {"variant": "cand", "start_id": "cand-1", "status": "ready", "version": None}
+    tables.starts.append({**start, "backend": None, "ignored": "VLLM_ATTENTION_BACKEND"})
+    verdict = judge.judge(study.plan, tables)["verdicts"][0]
+    assert verdict["verdict"] == "invalid"
+    assert codes(verdict) == {"run_invalid", "option_ignored"}
+
+
 def test_a_curve_gives_one_verdict_a_point_and_supported_wins(tmp_path: Path) -> None:
     study = Study()
     for c, rate in ((1, 10.0), (2, 12.0)):
