@@ -13,13 +13,13 @@ report: .venv/run.stamp ## set up, then measure what is missing and write the re
 	$(BIN)/snakemake --cores 1 report --configfile $(STUDY)
 
 test: .venv/dev.stamp ## set up, then run every test but the slow ones
-	$(BIN)/python -m pytest -m "not slow and not vllm and not chaos" --ignore tests/browser --ignore tests/e2e --ignore tests/ssh --ignore tests/made --ignore tests/chaos
+	$(BIN)/python -m pytest -n 2 -m "not slow and not vllm and not chaos" --ignore tests/browser --ignore tests/e2e --ignore tests/ssh --ignore tests/made --ignore tests/chaos
 	$(BIN)/python -m pytest -m "not slow and not vllm" -n 2 tests/e2e/test_stale_only.py tests/ssh/test_study.py tests/e2e tests/ssh
 	$(BIN)/python -m pytest -m "chaos and not slow" -n 2 tests/chaos
 	$(BIN)/python -m pytest tests/browser
 
 test-all: .venv/dev.stamp ## also the tests that take minutes
-	$(BIN)/python -m pytest -m "not vllm and not chaos" --ignore tests/browser --ignore tests/e2e --ignore tests/ssh --ignore tests/made --ignore tests/chaos
+	$(BIN)/python -m pytest -n 2 -m "not vllm and not chaos" --ignore tests/browser --ignore tests/e2e --ignore tests/ssh --ignore tests/made --ignore tests/chaos
 	$(BIN)/python -m pytest -m "not vllm" -n 2 tests/e2e/test_stale_only.py tests/ssh/test_study.py tests/e2e tests/ssh
 	$(BIN)/python -m pytest -m "chaos and not slow" -n 2 tests/chaos
 	$(BIN)/python -m pytest tests/browser
