@@ -31,7 +31,7 @@ def _shares(pairs: Iterable[tuple[str, Any, Any]]) -> dict[str, float]:
     for where, name, given in pairs:
         if not isinstance(name, str) or not name.strip():
             raise ValueError(f"{where}: a name expected")
-        name = name.strip()
+        name = writable(name.strip())
         if name in shares:
             raise ValueError(f"{where}: {name} stands there twice")
         shares[name] = share(where, given)
@@ -39,6 +39,11 @@ def _shares(pairs: Iterable[tuple[str, Any, Any]]) -> dict[str, float]:
         raise ValueError("no shares in it")
     of_one_whole(shares.values())
     return shares
+
+
+def writable(name: str) -> str:
+    """A lone surrogate, which JSON can spell and no file can hold, as its escape."""
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def of_one_whole(shares: Iterable[float]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from decodelab import step_expected, step_ranks, step_regions, step_tables
+from decodelab import step_expected, step_lines, step_ranks, step_regions, step_tables
 from decodelab.step_closure import Cycle
 from decodelab.step_lines import Process
 from decodelab.step_ranks import Rank
@@ -49,6 +49,7 @@ def checked(
     if dropped:
         problems.append(Problem("dropped", {"steps": dropped}))
     doubts = [*doubted, *_incomplete(processes, told), *_unchecked(ranks, skipped)]
+    doubts += [*_never_called(profile, cycles), *_troubles(processes)]
     return final(replace(profile, problems=tuple(problems), doubts=tuple(doubts)))
 
 
@@ -60,6 +61,9 @@ def final(profile: Profile) -> Profile:
 
 
 def _steps(ranks: Sequence[Rank], cycles: Cycles, processes: Sequence[Process]) -> list[Problem]:
+    others = sorted({process.schema for process in processes if process.schema is not None})
+    if others:
+        return [Problem("other_schema", {"found": others, "known": step_lines.SCHEMA})]
     decode = [sum(step.phase == "decode" for step in rank.steps) for rank in ranks]
     if not any(decode):
         troubles = [text for process in processes for text in process.troubles]
@@ -220,3 +224,20 @@ def _unchecked(ranks: Sequence[Rank], skipped: set[str]) -> list[Problem]:
     if not untold:
         return []
     return [Problem("calls_not_checked", {"regions": sorted(untold, key=step_regions.order)})]
+
+
+def _never_called(profile: Profile, cycles: Cycles) -> list[Problem]:
+    """Regions of the user's that are there and saw no call: of an overridden method, or in a captured graph."""
+    called = {region for of in cycles.values() for cycle in of for region in cycle.calls}
+    mine = {one["region"] for one in profile.targets if one["found"] and one["era"] == "user"}
+    if not (never := sorted(mine - called)) or not any(cycles.values()):
+        return []
+    return [Problem("never_called", {"regions": never})]
+
+
+def _troubles(processes: Sequence[Process]) -> list[Problem]:
+    """Faults of the profiler's own, and regions that it could not read."""
+    told = list(dict.fromkeys(text for process in processes for text in process.troubles))
+    untimed = sum(process.untimed for process in processes)
+    doubts = [Problem("troubles", {"troubles": told[:3]})] if told else []
+    return doubts + ([Problem("untimed", {"steps": untimed})] if untimed else [])

@@ -9,7 +9,6 @@ killed may leave half a line at its end: that and whatever else is no line of ou
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +17,7 @@ SCHEMA = "decodelab.steps/1"
 ROLES = ("worker", "engine")
 STEP_PHASES = ("prefill", "decode", "mixed", "dummy")
 UNTOLD = "untold"
+LATEST = 1 << 63  # ns
 Spans = tuple[tuple[str, int, int, int], ...]  # region, depth, begin, end: ns
 
 
@@ -77,6 +77,7 @@ class Process:
     pid: int | None = None
     ppid: int | None = None
     mode: str | None = None
+    schema: str | None = None  # another than ours, of which no line is read
     model: dict[str, Any] | None = None
     targets: list[dict[str, Any]] = field(default_factory=list)
     table: list[tuple[str, str, str]] = field(default_factory=list)  # region, target, era
@@ -85,6 +86,7 @@ class Process:
     dropped: int = 0  # steps for which the buffer had no room
     failed: int = 0  # steps that raised
     untold: int = 0  # steps of a worker whose phase could not be read
+    untimed: int = 0  # steps of a worker whose device could not be asked
     damaged: int = 0  # lines that are none of ours
     troubles: list[str] = field(default_factory=list)
     ended: bool = False
@@ -119,9 +121,11 @@ def _object(line: str | bytes) -> Mapping[str, Any]:
 
 def _take(process: Process, told: Mapping[str, Any]) -> None:
     kind = told["kind"]
+    if process.schema is not None:
+        return  # what a later version means by its lines is not known here
     if kind == "header":
         if told.get("schema") != SCHEMA:
-            raise Unusable("another schema")
+            process.schema = str(told.get("schema"))
         process.pid, process.ppid = told.get("pid"), told.get("ppid")
         process.mode = told.get("mode")
     elif kind == "model":
@@ -161,6 +165,8 @@ def _take_step(process: Process, told: Mapping[str, Any]) -> None:
     step = _step(told)
     if told.get("failed"):
         process.failed += 1
+    elif told.get("untimed"):
+        process.untimed += 1
     elif step.role == "worker" and step.phase == UNTOLD:
         process.untold += 1
     elif step.role == "engine" or step.phase != "dummy":
@@ -216,7 +222,7 @@ def _spanned(told: Mapping[str, Any]) -> list[Spanned]:
 
 
 def _ns(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < LATEST:
         raise Unusable("no number")
     return round(value)
 

@@ -207,7 +207,11 @@ def _regions(rows: list[Row], name: str, told_sync: bool) -> Profile:
 
 def _rank(row: Row) -> int | None:
     number = row.number("rank")
-    return None if number is None else int(number)
+    if number is None:
+        return None
+    if number != int(number):
+        raise ValueError(f"{row.where}: rank {number:g}, a whole number expected")
+    return int(number)
 
 
 def _table(phase: str, rank: int | None, rows: list[Row]) -> Table:

@@ -10,6 +10,7 @@ import json
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from decodelab import plain_shares, step_events, step_plain, step_table
 from decodelab.step_table import Profile
@@ -21,11 +22,15 @@ FORMS = (
 )
 MANY = "decodelab.profiles/1"
 _BEGIN = 4096  # bytes that tell the sort
+_LONGEST = 1 << 20  # bytes of a first line
 _EVENTS = ("profile-*.jsonl", "steps-*.jsonl")
 
 
 def read(files: Sequence[Path]) -> dict[str, Profile]:
     """Raises OSError for what cannot be read."""
+    places = [path.resolve() for path in files]
+    if twice := next((p for p in places if places.count(p) > 1), None):
+        raise ValueError(f"{twice.name} is given twice")
     sorts = {path: sort_of(path) for path in files}
     kinds = sorted(set(sorts.values()))
     if len(kinds) != 1:
@@ -76,18 +81,43 @@ def _begin(path: Path) -> str:
 
 
 def _single(path: Path, sort: str) -> dict[str, Profile]:
-    text = path.read_text(encoding="utf-8-sig")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"neither a trace nor text: can't decode byte {error.start} as UTF-8"
+        ) from error
     if sort == "table":
         return step_plain.read(text, path.name)
+    try:
+        return _json(text, path.name)
+    except RecursionError as error:
+        raise ValueError("a damaged profile: nested too deep") from error
+
+
+def _json(text: str, name: str) -> dict[str, Profile]:
     if f'"{plain_shares.SCHEMA}"' in text[:_BEGIN]:
-        return {"": step_plain.shares_of_json(text, path.name)}
-    told = json.loads(text)
+        return {"": step_plain.shares_of_json(text, name)}
+    told = _writable(json.loads(text))
     try:
         if told["schema"] == MANY:
-            return {run: step_table.of_json(one) for run, one in told["profiles"].items()}
+            found = {run: step_table.of_json(one) for run, one in told["profiles"].items()}
+            if not found:
+                raise ValueError("no profile in it")
+            return found
         return {"": step_table.of_json(told)}
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"a damaged profile: {error}") from error
+
+
+def _writable(told: Any) -> Any:
+    if isinstance(told, str):
+        return plain_shares.writable(told)
+    if isinstance(told, list):
+        return [_writable(one) for one in told]
+    if isinstance(told, dict):
+        return {plain_shares.writable(name): _writable(one) for name, one in told.items()}
+    return told
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -106,4 +136,30 @@ def _events(paths: Sequence[Path]) -> Profile:
         if profile is None and not files:
             raise ValueError(f"no {' or '.join(_EVENTS)} in it")
         return profile or step_events.of_files(files)
+    _of_processes(paths)
     return step_events.of_files(paths)
+
+
+def _of_processes(paths: Sequence[Path]) -> None:
+    """Raises ValueError where nothing in them is ours, or a process is given twice: its copy would be another rank."""
+    known: dict[str, Path] = {}
+    ours = False
+    for path in paths:
+        with path.open("rb") as file:
+            first = file.readline(_LONGEST)
+        try:
+            told = json.loads(first)
+        except (ValueError, RecursionError):
+            continue
+        if not isinstance(told, dict) or not isinstance(told.get("kind"), str):
+            continue
+        ours = True
+        if told["kind"] != "header":
+            continue
+        who = f"{told.get('pid')} {told.get('t_ns')}"
+        if who in known:
+            both = f"{known[who].name} and {path.name}"
+            raise ValueError(f"{both} are of one process: give the files of one run, each once")
+        known[who] = path
+    if not ours:
+        raise ValueError("no line of the step profiler at their begin")

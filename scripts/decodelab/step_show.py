@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from decodelab import step_words, words
+from decodelab import markdown, step_words, words
 from decodelab.step_table import Profile, Table
 
 DASH = "-"
@@ -54,7 +54,8 @@ def _table(table: Table, states_shares: bool) -> Iterable[str]:
     rows = []
     for r in table.regions:
         share = (_percent(r.share), _times(r.ceiling)) if states_shares else (DASH, DASH)
-        cells = [r.region, _number(r.calls_per_step), _ms(r.ms_p50), _ms(r.ms_p90), _ms(r.ms_mean)]
+        cells = [markdown.one_line(r.region), _number(r.calls_per_step)]
+        cells += [_ms(r.ms_p50), _ms(r.ms_p90), _ms(r.ms_mean)]
         cells += [*share, *[_ms(r.total_ms)] * total]
         rows.append(cells + [_ms(r.wait_ms), _ms(r.transfer_ms)] * waits)
     yield from _aligned([head, *rows])
@@ -75,7 +76,7 @@ def _kernels(profile: Profile) -> Iterable[str]:
     head = ["kernel", "class", "calls/step", "ms/step", "share of busy", "total ms", "calls"]
     rows = [
         [
-            k.name if len(k.name) <= 60 else k.name[:57] + "...",
+            _kernel(markdown.one_line(k.name)),
             k.category,
             _number(k.calls_per_step),
             _ms(k.ms_per_step),
@@ -86,6 +87,10 @@ def _kernels(profile: Profile) -> Iterable[str]:
         for k in profile.kernels[:TOP]
     ]
     yield from _aligned([head, *rows])
+
+
+def _kernel(name: str) -> str:
+    return name if len(name) <= 60 else name[:57] + "..."
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterable[str]:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 SCHEMA = "decodelab.step_profile/1"
+T = TypeVar("T")
+LARGEST = 1e300  # of a figure that can still be shown; a whole number may be larger than any float
 
 
 @dataclass(frozen=True)
@@ -127,11 +129,36 @@ def of_json(told: dict[str, Any]) -> Profile:
         raise ValueError(f'schema "{SCHEMA}" expected, found {told.get("schema")!r}')
     given = {f.name: told[f.name] for f in dataclasses.fields(Profile) if f.name in told}
     given["tables"] = tuple(
-        Table(**{**t, "regions": tuple(Region(**r) for r in t["regions"])}) for t in told["tables"]
+        _made(Table, {**t, "regions": tuple(_made(Region, r) for r in t["regions"])})
+        for t in told["tables"]
     )
     for name in ("problems", "doubts"):
-        given[name] = tuple(Problem(**p) for p in told.get(name) or ())
-    given["kernels"] = tuple(Kernel(**k) for k in told.get("kernels") or ())
+        given[name] = tuple(_made(Problem, p) for p in told.get(name) or ())
+    given["kernels"] = tuple(_made(Kernel, k) for k in told.get("kernels") or ())
     for name in ("files", "targets", "timeline"):
         given[name] = tuple(told.get(name) or ())
-    return Profile(**given)
+    for one in given["timeline"]:
+        which = f"step {one['step']} ({one['phase']})"  # each says which
+        for _region, *numbers in one["spans"]:
+            if len(numbers) != 3 or not all(map(_is_number, numbers)):
+                raise ValueError(f"timeline: a damaged span in {which}")
+    return _made(Profile, given)
+
+
+def _made(kind: type[T], told: dict[str, Any]) -> T:
+    """As it was written: a figure is a finite number or None, a name a text."""
+    for one in dataclasses.fields(kind):  # type: ignore[arg-type]
+        value, wanted = told.get(one.name), str(one.type)
+        if value is None and wanted.endswith("None"):
+            continue
+        if wanted.startswith(("float", "int")) and not _is_number(value):
+            raise ValueError(f"{one.name}: {str(value)[:40]} is no number")
+        if wanted == "str" and not isinstance(value, str):
+            raise ValueError(f"{one.name}: {str(value)[:40]} is no text")
+        if wanted.startswith("dict") and value is not None and not isinstance(value, dict):
+            raise ValueError(f"{one.name}: {str(value)[:40]} is no object")
+    return kind(**told)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from decodelab.plain_shares import writable
 from decodelab.trace_time import Ints
 
 # category in lower case -> what it is here
@@ -160,7 +161,7 @@ def read(events: Iterable[Mapping[str, Any]], head: Mapping[str, Any]) -> Trace:
     _by_flow(sorts["device"], flows["f"])
     done = {s: columns.done(origin) for s, columns in sorts.items()}
     return Trace(
-        list(names.of),
+        list(map(writable, names.of)),
         done["device"],
         done["call"],
         done["op"],

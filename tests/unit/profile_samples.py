@@ -162,6 +162,7 @@ PROBLEMS = (
     Problem("output_not_compared", {"why": "not_greedy", "twin": "noparser_unprofiled"}),
     Problem("dropped", {"steps": 120}),
     Problem("too_few_steps", {"steps": 3, "least": 20}),
+    Problem("other_schema", {"found": ["decodelab.steps/2"], "known": "decodelab.steps/1"}),
 )
 DOUBTS = (
     Problem("incomplete", {"lines": 1, "complete": False}),

@@ -12,7 +12,7 @@ import read_profile
 
 from decodelab import step_export, step_read, step_shares, step_table, step_trace
 from decodelab.step_table import Profile
-from tests.unit import gpu_traces
+from tests.unit import gpu_traces, step_files
 from tests.unit.test_step_plain import KERNELS, REGIONS
 
 
@@ -236,3 +236,105 @@ def test_problems_and_doubts_of_events_are_sentences(
             assert one["code"] not in shown
     for region in told["tables"][0]["regions"]:
         assert region["share"] is None is region["ceiling"]
+
+
+# ------------------------------------------------------------------ files that somebody else wrote or cut
+STEPS = "\n".join(step_files.one_process()) + "\n"
+
+
+def test_a_process_given_twice_is_no_second_rank(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, copy = tmp_path / "steps-7.jsonl", tmp_path / "profile-7.jsonl"
+    file.write_text(STEPS, encoding="utf-8")
+    copy.write_text(STEPS, encoding="utf-8")
+    code, _out, err = run(capsys, file, file)
+    assert code == 1 and "steps-7.jsonl is given twice" in err
+    code, _out, err = run(capsys, file, copy)
+    assert code == 1 and "steps-7.jsonl and profile-7.jsonl are of one process" in err
+
+
+@pytest.mark.parametrize("data", [b"", b"\x00\xff" * 50, b'{"answer": 42}\n'])
+def test_an_event_file_without_a_line_of_ours_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], data: bytes
+) -> None:
+    file = tmp_path / "steps-1.jsonl"
+    file.write_bytes(data)
+    code, _out, err = run(capsys, file)
+    assert code == 1 and "no line of the step profiler" in err
+
+
+def test_files_of_another_schema_are_not_read_as_ours(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "steps-7.jsonl"
+    file.write_text(STEPS.replace("decodelab.steps/1", "decodelab.steps/2"), encoding="utf-8")
+    told = json.loads(run(capsys, file)[1])
+    assert not told["valid"] and not told["tables"]
+    assert told["problems"][0]["figures"] == {
+        "found": ["decodelab.steps/2"],
+        "known": "decodelab.steps/1",
+    }
+
+
+def _ours(**more: Any) -> dict[str, Any]:
+    region = {"region": "moe", "calls_per_step": 1, "ms_p50": 1, "ms_p90": 1, "ms_mean": 1}
+    table = {"phase": "decode", "rank": None, "steps": 3, "step_ms_p50": 1, "step_ms_p90": 1}
+    told: dict[str, Any] = {"schema": step_table.SCHEMA, "source": "events", "mode": "event"}
+    told |= {"files": ["x"], "ranks": 1}
+    told["tables"] = [{**table, "step_ms_mean": 2, "regions": [{**region, "share": 0.5, **more}]}]
+    return told
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        (_ours(share="much"), "share: much is no number"),
+        (_ours(share=float("nan")), "share: nan is no number"),
+        (_ours(ms_mean=10**400), "is no number"),
+        (_ours(region=None), "region: None is no text"),
+        ({**_ours(), "problems": [{"code": "x", "figures": [1]}]}, "figures: [1] is no object"),
+        ({**_ours(), "timeline": [{"step": 1}]}, "a damaged profile: 'phase'"),
+        (
+            {
+                **_ours(),
+                "timeline": [{"step": 1, "phase": "decode", "spans": [["moe", 0, "x", 1]]}],
+            },
+            "timeline: a damaged span in step 1",
+        ),
+        ({"schema": step_read.MANY, "profiles": {}}, "no profile in it"),
+    ],
+)
+def test_json_that_was_damaged_since_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], told: dict[str, Any], says: str
+) -> None:
+    file = tmp_path / "p.json"
+    file.write_text(json.dumps(told), encoding="utf-8")
+    for args in ((), ("--table",)):
+        code, out, err = run(capsys, *args, file)
+        assert code == 1 and not out and says in err
+
+
+def test_json_nested_without_end_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "p.json"
+    file.write_text(f'{{"schema": "{step_table.SCHEMA}", "x": ' + "[" * 100_000, encoding="utf-8")
+    code, _out, err = run(capsys, file)
+    assert code == 1 and "nested too deep" in err
+
+
+def test_names_are_text_that_any_writer_takes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A lone surrogate, which JSON can spell, is no UTF-8; a line break would end a row."""
+    file = tmp_path / "p.json"
+    file.write_text(json.dumps(_ours(region="\ud800\nx")), encoding="utf-8")
+    code, out, _err = run(capsys, file)
+    assert code == 0 and out.encode("utf-8")
+    code, out, _err = run(capsys, "--table", file)
+    assert code == 0 and "  \\ud800 x " in out
+    traced = tmp_path / "t.json"
+    event = {"ph": "X", "cat": "kernel", "name": "\udc01", "ts": 1, "dur": 5, "pid": 0, "tid": 7}
+    traced.write_text(json.dumps([event]), encoding="utf-8")
+    assert run(capsys, traced)[1].encode("utf-8")

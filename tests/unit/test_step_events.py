@@ -261,6 +261,22 @@ def test_a_device_has_its_own_clock() -> None:
     )
 
 
+def test_regions_of_the_users_that_saw_no_call_and_troubles_are_told() -> None:
+    """As an overridden method, or one inside a captured graph; a trouble is what became of another."""
+    mine = [{**one, "era": "user"} for one in made.targets("norm", "moe")]
+    trouble = {"kind": "trouble", "text": "region x: no target"}
+    steps = made.worker_steps(30)
+    untimed = made.worker_steps(3, first=30, begin=9000.0, untimed=True)
+    told = made.lines(made.header(7), made.targets(*made.TARGETS), mine, made.model(), steps)
+    profile = step_events.of_lines([told + made.lines(untimed, trouble, trouble)])
+    doubts = {one.code: one.figures for one in profile.doubts}
+    assert doubts["never_called"] == {"regions": ["norm"]}
+    assert doubts["troubles"] == {"troubles": ["region x: no target"]}
+    assert doubts["untimed"] == {"steps": 3}
+    (table,) = profile.tables
+    assert table.steps == 29
+
+
 def test_a_timeline_of_a_few_steps_begins_at_nought() -> None:
     spans = [
         {

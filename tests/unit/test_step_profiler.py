@@ -336,6 +336,9 @@ def test_a_device_that_cannot_be_timed_does_not_stop_the_engine(v0: Bench) -> No
     v0.run(code.replace("engine = ", "torch.cuda.Event.record = fail\nengine = ", 1))
     assert len(v0.steps("worker")) == 3
     assert not any("device" in s for s in v0.steps("worker"))
+    assert all(
+        s["untimed"] for s in v0.steps("worker")
+    )  # the host's times alone are none of the step
     assert any("no events here" in line["text"] for line in v0.lines("trouble"))
 
 
@@ -516,6 +519,89 @@ def test_generators_coroutines_and_bound_kinds(bench: Bench) -> None:
     assert step["regions"]["fixed"][0] == step["regions"]["made"][0] == 1
     told = {t["region"]: t["why"] for t in bench.lines("target")}
     assert told["value"] == "no such method"
+
+
+def test_what_binds_in_another_way_goes_on_to_do_so(bench: Bench) -> None:
+    """Inherited class and static methods, callables that take no instance; what a function cannot stand for is left."""
+    (bench.tree / "engine.py").write_text(
+        textwrap.dedent("""
+        import functools
+        import operator
+        class Base:
+            @staticmethod
+            def fixed(x):
+                return x
+            @classmethod
+            def made(cls, x):
+                return cls, x
+        class Layer(Base):
+            class Inner:
+                def run(self):
+                    return "inner"
+            class Part:
+                pass
+            plus = operator.add
+            half = functools.partial(operator.mul, 2)
+            @functools.lru_cache(maxsize=4)
+            def kept(self, x):
+                return x
+            def plain(self):
+                return "plain"
+        def check():
+            layer = Layer()
+            assert layer.fixed(3) == Layer.fixed(3) == 3
+            assert layer.made(4) == Layer.made(4) == (Layer, 4) and Base.made(5) == (Base, 5)
+            assert layer.plus(1, 2) == 3 and layer.half(4) == 8
+            assert layer.kept(5) == 5 and Layer.kept.cache_info().currsize == 1
+            assert isinstance(Layer.Part(), Layer.Part) and Layer.Inner().run() == "inner"
+            assert layer.plain() == "plain"
+        """)
+    )
+    names = ("fixed", "made", "plus", "half", "kept", "Part", "Inner.run", "plain", "__init__")
+    bench.spec["regions"] = {name: f"engine:Layer.{name}" for name in names}
+    bench.spec["regions"]["again"] = "engine:Layer.plain"
+    bench.spec["regions"]["c"] = "array:array.append"
+    bench.run("import engine, array\nengine.check()\n")
+    told = {t["region"]: t["why"] for t in bench.lines("target")}
+    assert {name for name, why in told.items() if why is None} == {
+        *("fixed", "made", "plus", "half", "Inner.run", "plain")
+    }
+    assert told["kept"] == told["Part"] == "no plain method"
+    assert told["__init__"] == "no such method" and told["again"] == "timed as plain already"
+    assert "immutable type" in told["c"] or "built-in" in told["c"]
+
+
+def test_a_module_that_was_only_looked_for_is_seen_when_it_is_imported(v0: Bench) -> None:
+    v0.run("""
+        import importlib.util
+        assert importlib.util.find_spec("vllm.core.scheduler").loader is not None
+        try:
+            importlib.util.find_spec("vllm.core.missing")
+        except ModuleNotFoundError:
+            pass
+        import vllm.core.scheduler
+        """)
+    (one,) = [t for t in v0.lines("target") if t["region"] == "scheduler"]
+    assert one["found"]
+
+
+def test_a_finder_that_asks_all_others_again_meets_ours_once(v0: Bench) -> None:
+    v0.run("""
+        import importlib.util, sys
+        class Asks:
+            busy = False
+            def find_spec(self, name, path=None, target=None):
+                if Asks.busy:
+                    return None
+                Asks.busy = True
+                try:
+                    return importlib.util.find_spec(name)
+                finally:
+                    Asks.busy = False
+        sys.meta_path.insert(1, Asks())
+        import vllm.core.scheduler
+        """)
+    assert [t["found"] for t in v0.lines("target") if t["region"] == "scheduler"] == [True]
 
 
 def test_an_imported_module_keeps_its_loader_and_source(v0: Bench) -> None:

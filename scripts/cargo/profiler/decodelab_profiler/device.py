@@ -121,7 +121,7 @@ class Events:
             row = regions.setdefault(region, [0, 0, 0])
             row[0] += 1
             row[1] += took
-            row[2] += took - inside[place]
+            row[2] += max(0, took - inside[place])  # the device's clock ticks in half microseconds
             if region in spans.WANT_CALLS:
                 calls.setdefault(region, []).insert(0, took)
             lines.append([region, self._depth(place), at, at + took])

@@ -1,5 +1,6 @@
 """Lays the wrappers on the methods of a module that was just imported, and tells which were there."""
 
+import inspect
 from typing import Any, Dict
 
 from . import targets, wrapping
@@ -48,10 +49,15 @@ class Installer:
 
     def _wrap(self, module, row):
         """Why not, or None once it is done."""
-        owner, _, name = row.name.rpartition(".")
-        holder = getattr(module, owner, None) if owner else module
-        if holder is None or (owner and not isinstance(holder, type)):
-            return "no such class"
+        *owners, name = row.name.split(".")
+        holder = module
+        for owner in owners:
+            holder = getattr(holder, owner, None)
+            if not isinstance(holder, type):
+                return "no such class"
+        timed = getattr(getattr(holder, name, None), wrapping.MARK, None)
+        if row.era == "user" and timed is not None:
+            return "timed as %s already" % timed
         if name == "forward" and _is_compiled(holder):
             name = "__call__"  # a compiled class is entered there, and its forward is the tracer's
         return _replace(holder, name, lambda method: self._wrapper(method, row))
@@ -112,14 +118,25 @@ def _is_compiled(holder):
 
 
 def _replace(holder, name, make):
-    """Puts make(method) in the method's place; why not, or None once it is done."""
-    held = vars(holder).get(name)
-    if held is None:
-        held = getattr(holder, name, None)  # inherited: this class alone gets its own
-    if isinstance(held, (staticmethod, classmethod)):
-        setattr(holder, name, type(held)(make(held.__func__)))
-        return None
-    if not callable(held):
+    """Puts make(method) in the method's place; why not, or None once it is done.
+
+    An inherited method is replaced in this class alone. What binds in another way than a plain function does (a class
+    or static method, here or in a base) goes on to do so, for its callers are the engine.
+    """
+    is_class = isinstance(holder, type)
+    held = inspect.getattr_static(holder, name, None) if is_class else getattr(holder, name, None)
+    bound = held.__func__ if isinstance(held, (staticmethod, classmethod)) else held
+    if not callable(bound) or held is vars(object).get(name):
         return "no such method"
-    setattr(holder, name, make(held))
+    if isinstance(bound, type) or hasattr(bound, "cache_clear"):
+        return "no plain method"  # a class, or with methods of its own: a function in its place lacks them
+    made = make(bound)
+    if isinstance(held, (staticmethod, classmethod)):
+        made = type(held)(made)
+    elif is_class and not hasattr(held, "__get__"):
+        made = staticmethod(made)  # a callable that does not take the instance
+    try:
+        setattr(holder, name, made)
+    except (AttributeError, TypeError) as fault:  # of a class in C, or one that guards itself
+        return str(fault)
     return None

@@ -61,6 +61,7 @@ class Recorder:
         step = spans.Step(
             role, index, self._keeps(role), self._device() if role == WORKER else None
         )
+        step.untimed = role == WORKER and self._torch is not None and step.device is None
         step.nested = outer is not None
         step.phase, step.reqs, step.tokens = told
         spans.enter_step(step)
@@ -109,7 +110,11 @@ class Recorder:
             return  # V0's other ranks: the loop was ended, no order came
         told: Dict[str, Any] = {}
         if step.device is not None and not step.failed:
-            told = self.guarded(step.device.finish) or {}
+            found = self.guarded(step.device.finish)
+            step.untimed = (
+                found is None
+            )  # the host's clock alone would call its wait for the device work
+            told = found or {}
         if self._aside and step.role == WORKER:
             with self._aside_lock:
                 told["aside"], self._aside = self._aside, {}

@@ -37,6 +37,7 @@ class Step:
         "t1",
         "tokens",
         "unnamed",
+        "untimed",
     )
 
     def __init__(self, role, index, keep_spans, device):
@@ -59,6 +60,7 @@ class Step:
         self.outer: Optional[Step] = None
         self.nested = False  # inside an engine's step of the same process
         self.failed = False
+        self.untimed = False  # a device that could not be asked: its times are not known
 
 
 class _Everything:

@@ -388,6 +388,6 @@ def of_user(region: str, told: object) -> Target:
     """Raises ValueError when `told` is not "module:Class.method" or "module:function"."""
     module, colon, name = str(told).partition(":")
     parts = module.split(".") + name.split(".")
-    if not colon or not all(part.isidentifier() for part in parts) or name.count(".") > 1:
+    if not colon or not all(part.isidentifier() for part in parts):
         raise ValueError('"module:Class.method" expected, found %r' % (told,))
     return Target(str(region), "region", "user", module, name)

@@ -238,6 +238,8 @@ def step_facts(step, more):
     line.update(more)
     if step.failed:
         line["failed"] = True
+    if step.untimed:
+        line["untimed"] = True
     facts = [line]
     if step.spans is not None:
         kept = {"kind": "spans", "i": step.index, "role": step.role}
