@@ -35,6 +35,7 @@ rule report:
     default_target: True
     input:
         STUDY.reports(),
+        STUDY.summaries(),
         STUDY.html,
         STUDY.certain(),
         *STUDY.branches(checkpoints),

@@ -19,12 +19,13 @@ import import_raw
 import judge
 import write_html
 import write_report
+import write_summary
 
 from decodelab import call, decision_words, decisions, published, records
 from decodelab.mistakes import ConfigError
 from decodelab.receipts import receipt
 from decodelab.store import Store, StoreError, write_json
-from decodelab.study import HTML_NAME, Study, html_pages, open_study, report_name
+from decodelab.study import HTML_NAME, Study, html_pages, open_study, report_name, summary_name
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -78,6 +79,8 @@ def _read(study: Study, results: Path, root: Path) -> Path:
                 str(page),
             ]
         )
+        page = report / summary_name(language)
+        write_summary.main([*given, "--language", language, "--out", str(page)])
     drawn = ["--figures", str(report / "figures"), "--out", str(report / HTML_NAME)]
     write_html.main([*html_pages(study.plan["languages"], report), *drawn])
     return verdicts
@@ -115,7 +118,8 @@ def _tell(
         print(f"{len(pending)} runs pending:")
         for run in pending:
             print(f"  {run['name']}")
-    names = [*(report_name(lang) for lang in study.plan["languages"]), HTML_NAME]
+    pages = [name(lang) for name in (report_name, summary_name) for lang in study.plan["languages"]]
+    names = [*pages, HTML_NAME]
     print("report: " + ", ".join(f"{study.report}/partial/{name}" for name in names))
 
 

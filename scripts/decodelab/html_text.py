@@ -12,10 +12,13 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from urllib.parse import unquote
 
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
+
+from decodelab import markdown
 
 # file name of a figure, alt text, caption in HTML -> HTML of the figure
 ShowFigure = Callable[[str, str, str], str]
@@ -53,6 +56,7 @@ def article(text: str, language: str, known: Collection[str], show: ShowFigure) 
     parser.enable(["table", "strikethrough"])
     tokens = _figures(parser, parser.parse(text), known, show)
     headings = list(_anchored(parser, tokens, language))
+    _local_links(tokens)
     _tables(tokens)
     body = parser.renderer.render(tokens, parser.options, {})
     title = next((h.html for h in headings if h.level == 1), "")
@@ -83,6 +87,19 @@ def _anchored(parser: MarkdownIt, tokens: Sequence[Token], language: str) -> Ite
         taken.add(anchor)
         token.attrSet("id", anchor)
         yield Heading(int(token.tag[1:]), anchor, _inline(parser, inner))
+
+
+def _local_links(tokens: Sequence[Token]) -> None:
+    """A link to a heading of the Markdown page leads to the heading's anchor here."""
+    anchors: dict[str, str] = {}
+    for place, token in enumerate(tokens):
+        if token.type == "heading_open":
+            slug = markdown.slug(tokens[place + 1].content)
+            anchors.setdefault(slug, str(token.attrGet("id")))
+    for child in (child for token in tokens for child in token.children or []):
+        target = str(child.attrGet("href") or "")
+        if child.type == "link_open" and target.startswith("#"):
+            child.attrSet("href", f"#{anchors.get(unquote(target[1:]), target[1:])}")
 
 
 # tables -------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ Markdown viewer shows exactly as they were, whatever pipes, backticks or HTML th
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterable
 
@@ -91,6 +92,22 @@ def cell(text: str) -> Md:
 
 def cells(row: Iterable[str]) -> Md:
     return Md(" | ".join(cell(value) for value in row))
+
+
+def cut(text: str, most: int) -> str:
+    """So many characters of a text, with a mark where it goes on."""
+    return text if len(text) <= most else text[:most] + "…"
+
+
+def slug(heading: str) -> str:
+    """The anchor that GitHub and its kin give a heading: words in small letters, spaces as hyphens."""
+    plain = html.unescape(re.sub(r"[`*]|\\(?=\W)", "", heading))
+    return re.sub(r"[^\w\- ]", "", plain.strip().lower()).replace(" ", "-")
+
+
+def link(text: str, heading: str, page: str = "") -> Md:
+    """A link to a heading, of this page or of another."""
+    return Md(f"[{inline(text)}]({page}#{slug(heading)})")
 
 
 def joined(parts: Iterable[str], separator: str) -> Md:

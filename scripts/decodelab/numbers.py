@@ -1,7 +1,17 @@
 """How a number is written: the one place where anything is rounded.
 
-In: a metric's column name (`ttft_s_p90`, `decode_rate`, `util_pct_mean_all`, ...) and its value or
-None. Out: text with a fixed number of digits and its unit. None is written as a dash, never as 0.
+In: a metric's column name (`ttft_s_p90`, `decode_rate`, `util_pct_mean_all`, ...), its value or None,
+and its 95 % interval where one is known. Out: text with its unit. None is a dash, never 0.
+
+The rule. Where an interval is known, value and interval are rounded together, once, at the place of
+the first significant digit of the interval's half-width, or of the second if the first is a 1:
+308.85 with 304.5 ... 313.1 (half-width 4.3) is `309` and `305 ... 313`; with a half-width of 1.3 it is
+`308.9`. This is the rounding of the GUM (JCGM 100:2008, 7.2.6: one or two digits of an uncertainty, the
+estimate to the same place) in the form that the Review of Particle Physics uses (PDG, Introduction
+5.3): two digits where one would change the uncertainty by a third. Where no interval is known, each
+metric has a fixed number of digits (number_styles.py). Either way a digit is added where rounding
+would tell something else: a value that misses a target is not printed as one that meets it, what is
+not 0 is not printed as 0, a share below 1 not as 100%. The CSV tables hold full precision.
 """
 
 from __future__ import annotations
@@ -11,130 +21,28 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from decodelab.vocabulary import SCORES
+from decodelab import number_styles
+from decodelab.number_styles import Style
 
 DASH = "—"
 MINUS = "\N{MINUS SIGN}"
 ELLIPSIS = "…"
 INFINITE = "∞"
 MOST_DIGITS = 9  # after the point
+MORE_FOR_ENDS = 2  # digits that an end of an interval may add to stay on its side of a limit
 PERCENTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
 
 
-@dataclass(frozen=True)
-class Style:
-    unit: str  # as printed, with its space
-    digits: int  # after the point, in tables
-    coarse: int  # after the point, in a sentence
-    factor: float = 1.0  # from the column's unit to the printed one
-    peak: int | None = None  # after the point for a maximum (an instrument's own reading)
-    significant: bool = False  # small values keep two significant digits
-
-
-_STYLES = {
-    "seconds": Style("s", 2, 1, significant=True),
-    "milliseconds": Style(" ms", 2, 1, significant=True),
-    "rate": Style(" tok/s", 2, 1),
-    "share": Style("%", 1, 1, factor=100.0),
-    "percent": Style("%", 2, 1, peak=0),
-    "memory": Style(" MiB", 0, 0, peak=0),
-    "power": Style(" W", 2, 1, peak=0),
-    "energy": Style(" J", 0, 0),
-    "tokens per joule": Style(" tok/J", 3, 2, significant=True),
-    "joules per token": Style(" J/tok", 2, 1, significant=True),
-    "temperature": Style(" °C", 1, 0, peak=0),
-    "clock": Style(" MHz", 0, 0, peak=0),
-    "tokens": Style("", 0, 0),
-    "score": Style("", 1, 0),
-    "number": Style("", 2, 2),
-}
-_KINDS = {
-    "ttft_s": "seconds",
-    "e2e_s": "seconds",
-    "tpot_s": "seconds",
-    "itl_s": "seconds",
-    "step_s": "seconds",
-    "queue_s": "seconds",
-    "region_ms": "milliseconds",
-    "region_share": "share",
-    "server_ttft_s": "seconds",
-    "server_itl_s": "seconds",
-    "client_lag_s": "seconds",
-    "loop_late_s": "seconds",
-    "loop_late_max_s": "seconds",
-    "schedule_late_s": "seconds",
-    "schedule_late_max_s": "seconds",
-    "cross_ttft_s": "seconds",
-    "cross_itl_s": "seconds",
-    "cross_decode_rate": "rate",
-    "server_cache_hit": "share",
-    "cpu_share": "share",
-    "coalesced_share": "share",
-    "blurred_share": "share",
-    "itl_counted_share": "share",
-    "itl_single_share": "share",
-    "multi_token_share": "share",
-    "wall_s": "seconds",
-    "smi_interval_s": "seconds",
-    "smi_wanted_interval_s": "seconds",
-    "smi_cost_s": "seconds",
-    "ready_s": "seconds",
-    "decode_tps": "rate",
-    "decode_rate": "rate",
-    "e2e_tps": "rate",
-    "input_tps": "rate",
-    "output_tps_total": "rate",
-    "batch_wall_s": "seconds",
-    "output_tps_wall": "rate",
-    "input_tps_wall": "rate",
-    "cache_tps_wall": "rate",
-    "cache_tps_warm": "rate",
-    "e2e_tps_mean": "rate",
-    "input_tps_mean": "rate",
-    **dict.fromkeys(SCORES, "score"),
-    "success_rate": "share",
-    "cache_hit": "share",
-    "goodput": "share",
-    "idle_share_window": "share",
-    "cap_share_window": "share",
-    "cap_share_window_in_use": "share",
-    "time_share_prefill": "share",
-    "time_share_decode": "share",
-    "util_pct": "percent",
-    "mem_used_mib": "memory",
-    "mem_total_mib": "memory",
-    "power_w": "power",
-    "power_cap_w": "power",
-    "energy_j_window": "energy",
-    "energy_j_window_in_use": "energy",
-    "energy_j_prefill": "energy",
-    "energy_j_decode": "energy",
-    "tokens_per_joule": "tokens per joule",
-    "tokens_per_joule_in_use": "tokens per joule",
-    "joules_per_token": "joules per token",
-    "joules_per_token_in_use": "joules per token",
-    "mem_headroom_mib_all": "memory",
-    "mem_headroom_mib_window": "memory",
-    "temp_c": "temperature",
-    "sm_mhz": "clock",
-    "mem_mhz": "clock",
-}
-_TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens")
-_COUNTED = (
-    "n_",
-    "smi_",
-    "cross_n_",
-    "cross_completion",
-    "sent_",
-    "server_prompt",
-    "server_gen",
-    "server_pre",
-)
 _WHEN = "(?:_(?:all|window|prefill|decode))?(?:_in_use)?"
 _WHICH = re.compile(rf"^(adj_)?(.*?)(?:_(p10|p50|p90|p99|median|(?:mean|max){_WHEN}))?$")
 _TARGET = re.compile(
     r"^(.*)_(p\d\d)_s$"
 )  # targets may be written ttft_p90_s: the column is ttft_s_p90
+
+
+Bounds = Sequence[float | None] | None
+_TOKENS = number_styles.STYLES["tokens"]
+_SHARE = number_styles.STYLES["share"]
 
 
 def column(metric: str) -> str:
@@ -146,7 +54,7 @@ def column(metric: str) -> str:
 def split(metric: str) -> tuple[bool, str, str | None]:
     """`adj_ttft_s_p90` -> (True, "ttft_s", "p90"): failures counted, base metric, statistic."""
     name = column(metric)
-    if name in _KINDS:
+    if number_styles.is_metric(name):
         return False, name, None
     match = _WHICH.match(name)
     assert match is not None  # the pattern matches every string
@@ -155,9 +63,7 @@ def split(metric: str) -> tuple[bool, str, str | None]:
 
 def _style(metric: str) -> tuple[Style, bool]:
     _, base, which = split(metric)
-    counted = base in _TOKENS or base.startswith(_COUNTED)
-    kind = _KINDS.get(base, "tokens" if counted else "number")
-    return _STYLES[kind], bool(which and which.startswith("max"))
+    return number_styles.style_of(base), bool(which and which.startswith("max"))
 
 
 def unit(metric: str) -> str:
@@ -169,9 +75,142 @@ def unit_moves(metric: str) -> bool:
     return unit(metric) not in ("", "s", "%")
 
 
-def show(metric: str, value: float | None, *, bare: bool = False, coarse: bool = False) -> str:
-    """The value of a metric with its unit; `bare` without it, `coarse` with the digits of a
-    sentence.
+@dataclass(frozen=True)
+class Estimate:
+    """A value and its 95 % interval as they are printed, to the same digits."""
+
+    value: str
+    interval: str
+
+
+def estimate(
+    metric: str,
+    value: float | None,
+    bounds: Bounds,
+    *,
+    against: Sequence[float | None] = (),
+    bare: bool = False,
+    coarse: bool = False,
+) -> Estimate:
+    """A metric's value with its interval, both in the column's unit; `against` are the targets or
+    bounds that it is held against. Without a finite interval the digits are the metric's own.
+    """
+    half = half_width(bounds)
+    if half is None or not known(value):
+        shown = show(metric, value, bare=bare, coarse=coarse, against=against)
+        return Estimate(shown, show_range(metric, bounds or (), bare=bare, coarse=coarse))
+    assert value is not None and bounds is not None
+    style, _ = _style(metric)
+    unit = "" if bare else style.unit
+    limits = [*_limits(style, against), 0.0, *([100.0] if style is _SHARE else [])]
+    ends = [(bound or 0.0) * style.factor for bound in bounds]
+    places = _together(value * style.factor, ends, half * style.factor, limits)
+    low, high = (rounded(end, places) for end in ends)
+    shown = low if low == high else f"{low}-{high}"
+    return Estimate(f"{rounded(value * style.factor, places)}{unit}", f"{shown}{unit}")
+
+
+def change(
+    value: float | None, bounds: Bounds, *, against: Sequence[float | None] = ()
+) -> Estimate:
+    """A relative change, or points of a share, with its interval: `+11%`, `+7% … +15%`. `against` are
+    the sizes that decide (the smallest effect asked for, the noise floor).
+    """
+    half = half_width(bounds)
+    if half is None or not known(value):
+        return Estimate(effect(value, against=against), interval(bounds))
+    assert value is not None and bounds is not None
+    limits = _limits(_SHARE, against)
+    ends = [(bound or 0.0) * 100.0 for bound in bounds]
+    places = _together(value * 100.0, ends, half * 100.0, limits, zero=True)
+    low, high = (signed(end, places) for end in ends)
+    return Estimate(f"{signed(value * 100.0, places)}%", f"{low}% {ELLIPSIS} {high}%")
+
+
+def half_width(bounds: Bounds) -> float | None:
+    """Of an interval that has two finite ends and a width; None where it tells no uncertainty."""
+    if not bounds or len(bounds) != 2 or not all(known(bound) for bound in bounds):
+        return None
+    low, high = (float(bound or 0.0) for bound in bounds)
+    half = abs(high / 2.0 - low / 2.0)
+    return half if half > 0.0 else None
+
+
+def places_of(half: float) -> int:
+    """Places after the point (below 0: tens, hundreds) down to the last digit that an uncertainty
+    supports.
+    """
+    exponent = int(f"{half:.1e}".partition("e")[2])  # of the half-width rounded to two digits
+    leading = f"{half:.1e}"[0]
+    if leading == "9" and float(f"{half:.0e}") > float(f"{half:.1e}"):
+        exponent, leading = exponent + 1, "1"  # 0.96 is 1.0
+    return min(MOST_DIGITS, -exponent + (1 if leading == "1" else 0))
+
+
+def rounded(value: float, places: int) -> str:
+    """To so many places; below 0 to tens, hundreds and so on."""
+    return fixed(round(value, places) if places < 0 else value, max(places, 0))
+
+
+def signed(value: float, places: int) -> str:
+    """With its sign, which 0 has not."""
+    text = rounded(value, places)
+    return text if text.startswith(MINUS) or _read(text) == 0 else f"+{text}"
+
+
+def _together(
+    value: float,
+    ends: Sequence[float],
+    half: float,
+    limits: Sequence[float],
+    zero: bool = False,
+) -> int:
+    """The places of a value and its interval: what the half-width supports, and more where one of
+    the three would otherwise be read on the other side of a limit (`zero`: the interval of 0 too).
+    """
+    least = places_of(half)
+    told = [*limits, *([0.0] if zero else [])]
+    fit = [n for n in range(least, MOST_DIGITS + 1) if _keeps_side(value, limits, n)]
+    whole = [n for n in fit if all(_keeps_side(end, told, n) for end in ends)]
+    if whole and whole[0] <= least + MORE_FOR_ENDS:
+        return whole[0]
+    return fit[0] if fit else least
+
+
+def _apart(value: float, limits: Sequence[float], places: int) -> int:
+    """The fewest places, from `places` on, at which a value is seen to be on its side of the limits."""
+    tried = range(places, MOST_DIGITS + 1)
+    return next((n for n in tried if _keeps_side(value, limits, n)), places)
+
+
+def _keeps_side(value: float, limits: Sequence[float], places: int) -> bool:
+    printed = _read(rounded(value, places))
+    return all(_side(printed, limit) == _side(value, limit) for limit in limits)
+
+
+def _side(value: float, limit: float) -> int:
+    near = math.isclose(value, limit, rel_tol=1e-9, abs_tol=1e-12)
+    return 0 if near else 1 if value > limit else -1
+
+
+def _read(text: str) -> float:
+    return float(text.replace(MINUS, "-"))
+
+
+def _limits(style: Style, against: Sequence[float | None]) -> list[float]:
+    return [limit * style.factor for limit in against if known(limit) and limit is not None]
+
+
+def show(
+    metric: str,
+    value: float | None,
+    *,
+    bare: bool = False,
+    coarse: bool = False,
+    against: Sequence[float | None] = (),
+) -> str:
+    """The value of a metric with its unit, in its fixed digits; `bare` without the unit, `coarse` with
+    the digits of a sentence, `against` the targets whose side it must be seen to be on.
     """
     if value == math.inf:
         return INFINITE  # a percentile that falls on a failed request
@@ -182,11 +221,11 @@ def show(metric: str, value: float | None, *, bare: bool = False, coarse: bool =
     digits = style.coarse if coarse else style.digits
     if peak and style.peak is not None:
         digits = style.peak if float(value).is_integer() else style.digits
-    if style is _STYLES["share"]:
-        text = _share(value)
-    else:
-        printed = value * style.factor
-        text = fixed(printed, _digits(style, printed, digits))
+    printed = value * style.factor
+    text = _share(value) if style is _SHARE else fixed(printed, _digits(style, printed, digits))
+    limits = _limits(style, against)
+    if any(_side(_read(text), limit) != _side(printed, limit) for limit in limits):
+        text = rounded(printed, _apart(printed, limits, digits))
     return text if bare else text + style.unit
 
 
@@ -199,7 +238,7 @@ def milliseconds(value_s: float | None) -> str:
     return f"{fixed(value, 3 if abs(value) < 1 else 2 if abs(value) < 10 else 1)} ms"
 
 
-def about(metric: str, value: float | None) -> str:
+def about(metric: str, value: float | None, against: Sequence[float | None] = ()) -> str:
     """In round figures: `29%`; below ten in two significant digits, `0.19s`."""
     if not known(value):
         return DASH
@@ -207,8 +246,9 @@ def about(metric: str, value: float | None) -> str:
     style, _ = _style(metric)
     printed = value * style.factor
     digits = 0
-    if style is not _STYLES["tokens"] and 0 < abs(printed) < 9.95:
+    if style is not _TOKENS and 0 < abs(printed) < 9.95:
         digits = min(MOST_DIGITS, 1 - math.floor(math.log10(abs(printed))))
+    digits = _apart(printed, _limits(style, against), digits)
     return f"{fixed(printed, digits)}{style.unit}"
 
 
@@ -217,6 +257,11 @@ def known(value: float | None) -> bool:
 
 
 def fixed(value: float, digits: int) -> str:
+    """So many digits after the point, never −0; beyond 10^15, where no digit after the sixth tells
+    anything, in powers of ten.
+    """
+    if abs(value) >= 1e15:
+        return f"{value:.6g}".replace("-", MINUS)
     text = f"{value:.{digits}f}"
     if float(text) == 0:
         text = text.lstrip("-")
@@ -246,7 +291,12 @@ def _share(value: float) -> str:
 
 
 def show_range(
-    metric: str, values: Sequence[float | None], *, bare: bool = False, coarse: bool = False
+    metric: str,
+    values: Sequence[float | None],
+    *,
+    bare: bool = False,
+    coarse: bool = False,
+    against: Sequence[float | None] = (),
 ) -> str:
     """Least and greatest of several starts or variants, `8.3-8.7 tok/s`; one text where they print
     alike.
@@ -254,19 +304,18 @@ def show_range(
     there = [value for value in values if value is not None and not math.isnan(value)]
     if not there:
         return DASH
-    low = show(metric, min(there), bare=True, coarse=coarse)
-    high = show(metric, max(there), bare=True, coarse=coarse)
+    low = show(metric, min(there), bare=True, coarse=coarse, against=against)
+    high = show(metric, max(there), bare=True, coarse=coarse, against=against)
     text = low if low == high else f"{low}-{high}"
     return text if bare or high == INFINITE else text + _style(metric)[0].unit
 
 
-def effect(value: float | None, digits: int = 1) -> str:
-    """A relative change with its sign: +130.0%, −4.7%."""
+def effect(value: float | None, digits: int = 1, *, against: Sequence[float | None] = ()) -> str:
+    """A relative change without a known interval, with its sign: +130.0%, −4.7%."""
     if not known(value):
         return DASH
     assert value is not None
-    text = fixed(value * 100.0, digits)
-    return f"{text}%" if text.startswith(MINUS) or float(text) == 0 else f"+{text}%"
+    return f"{signed(value * 100.0, _apart(value * 100.0, _limits(_SHARE, against), digits))}%"
 
 
 def interval(bounds: Sequence[float | None] | None) -> str:
@@ -319,6 +368,11 @@ def per_step(value: float | None) -> str:
         return DASH
     assert value is not None
     return fixed(value, 0 if float(value).is_integer() else 1 if abs(value) >= 1 else 2)
+
+
+def exact(value: float | None) -> str:
+    """As many digits as two accounts of one run are held against each other with."""
+    return DASH if value is None else f"{value:.7g}".replace("-", MINUS)
 
 
 def times(value: float | None) -> str:

@@ -81,7 +81,9 @@ def _why(findings: Findings, row: Row, words: Words) -> Md:
     if row["validity"] == "invalid":
         errors = values(findings.requests.get(row["run"], []), "error")
         if errors:
-            parts.append(words.say("validity.first_error", text=_cut(str(errors[0]))))
+            parts.append(
+                words.say("validity.first_error", text=markdown.cut(str(errors[0]), MAX_ERROR))
+            )
     if _may_be_tried_again(row):
         parts.append(_way_on(findings, row, words))
     return markdown.joined(parts, words.say("sentence.semicolon"))
@@ -98,10 +100,6 @@ def _way_on(findings: Findings, row: Row, words: Words) -> Md:
 def _may_be_tried_again(row: Row) -> bool:
     """A run that was imported cannot be: its server is not this workflow's."""
     return row["validity"] == "invalid" and row.get("source") not in ("reconstructed", "imported")
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= MAX_ERROR else text[:MAX_ERROR] + numbers.ELLIPSIS
 
 
 def reasons(codes: str, words: Words) -> Md:
@@ -164,6 +162,15 @@ def _failed(findings: Findings, rows: list[Row], words: Words) -> Bullet:
 
 def _which_start(row: Row) -> str:
     return f" (start {numbers.count(row['start'])})" if (row.get("start") or 1) != 1 else ""
+
+
+def provenance_text(findings: Findings, words: Words) -> Md:
+    if not findings.runs:
+        return words.say("provenance.none")
+    if not findings.published:
+        return words.say("provenance.note_no_index")
+    index = f"results/{findings.plan['study']}/runs/decode_runs.json"
+    return words.say("provenance.note", index=index)
 
 
 def provenance(findings: Findings, words: Words) -> Table | None:

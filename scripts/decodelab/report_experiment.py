@@ -22,6 +22,7 @@ from decodelab import (
     report_profile,
     report_ranking,
     report_stream,
+    report_verdict_table,
     report_verdicts,
     report_workload,
 )
@@ -102,7 +103,7 @@ def section(
     runs = experiment.get("runs") or []
     purpose = words.pick(experiment.get("purpose"))
     verdicts = findings.verdicts_of(name)
-    many = len(verdicts) > report_verdicts.MANY_VERDICTS
+    many = len(verdicts) > report_verdict_table.MANY
     return Section(
         heading=heading,
         purpose=markdown.prose(purpose) if purpose else None,
@@ -119,7 +120,7 @@ def section(
         profiles=report_profile.blocks(findings, name, words),
         figures=figures_of(figures, name, folder, words),
         verdicts=[] if many else report_verdicts.verdict_bullets(findings, verdicts, words),
-        verdict_table=(report_verdicts.verdict_table(findings, verdicts, words) if many else None),
+        verdict_table=(report_verdict_table.table(findings, verdicts, words) if many else None),
         stream=report_stream.bullets(findings, name, words),
         noise=[Bullet(line) for line in report_noise.checks(findings, name, words)],
         anomalies=sentences.anomalies(findings, runs, words, MAX_ANOMALIES),

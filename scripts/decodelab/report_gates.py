@@ -52,10 +52,10 @@ def _row(gate: Gate, words: Words) -> list[str]:
         markdown.code(gate["run"]),
         metric_label(words, metric),
         numbers.target(metric, gate.get("target"), gate.get("op")),
-        f"{numbers.show(metric, value)}{' ' if marks else ''}{marks}",
+        f"{numbers.show(metric, value, against=[gate.get('target')])}{' ' if marks else ''}{marks}",
         numbers.INFINITE
         if gate.get("adjusted_infinite")
-        else numbers.show(metric, gate.get("adjusted")),
+        else numbers.show(metric, gate.get("adjusted"), against=[gate.get("target")]),
         numbers.count(gate.get("n")),
         words.say(f"gates.{_state(gate)}"),
         _by(gate, words),
@@ -71,11 +71,11 @@ def _state(gate: Gate) -> str:
 
 def _by(gate: Gate, words: Words) -> str:
     """The distance from the target; where it is missed, also the change that would meet it."""
-    margin, needed = numbers.effect(gate.get("margin")), gate.get("needed")
+    margin, needed = numbers.effect(gate.get("margin"), against=[0.0]), gate.get("needed")
     if gate.get("met") is not False or needed is None:
         return margin
     change = needed if str(gate.get("op")).startswith(">") else -needed
-    return words.say("gates.needs", margin=margin, change=numbers.effect(change))
+    return words.say("gates.needs", margin=margin, change=numbers.effect(change, against=[0.0]))
 
 
 def _notes(findings: Findings, gates: list[Gate], words: Words) -> list[Md]:

@@ -180,14 +180,20 @@ def actions(findings: Findings, words: Words) -> list[Bullet]:
     return bullets[:MAX_ACTIONS]
 
 
+def leading(findings: Findings) -> Mapping[str, Any] | None:
+    """The suspect that is ranked first."""
+    entries: list[Mapping[str, Any]] = findings.judged.get("bottleneck") or []
+    ranked = [item for item in entries if not item.get("excluded")]
+    return min(ranked, key=lambda item: float(item["rank"]), default=None)
+
+
 def fact(findings: Findings, words: Words) -> Md | None:
     """A measured level that is decided; else the heaviest evidence of the suspect that leads."""
     for verdict in findings.verdicts:
         if verdict["kind"] == "level" and verdict["verdict"] in ("supported", "refuted"):
             return words.say("next.fact", text=report_verdicts.level_fact(findings, verdict, words))
-    ranked = [item for item in findings.judged.get("bottleneck") or [] if not item.get("excluded")]
-    leading = min(ranked, key=lambda item: item["rank"], default=None)
-    if not leading or leading.get("by") != "evidence" or not leading.get("evidence"):
+    first = leading(findings)
+    if not first or first.get("by") != "evidence" or not first.get("evidence"):
         return None
-    heaviest = max(leading["evidence"], key=lambda line: abs(line.get("weight") or 0))
+    heaviest = max(first["evidence"], key=lambda line: abs(line.get("weight") or 0))
     return words.say("next.fact", text=_evidence(heaviest, words))

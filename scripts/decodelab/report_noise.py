@@ -31,11 +31,12 @@ def _aa(one: Fact, words: Words) -> Md:
     if one["effect"] is None:
         why = [markdown.escape(words.pick(item) or item["code"]) for item in one["reasons"]]
         return words.say("noise.aa_open", why=markdown.joined(why, "; "), **places)
+    told = numbers.change(one["effect"], one["interval"], against=[one["floor"], -one["floor"]])
     state = {True: "differs", False: "agrees", None: "untold"}[one["differs"]]
     return words.say(
         f"noise.aa_{state}",
-        effect=numbers.effect(one["effect"]),
-        interval=numbers.interval(one["interval"]),
+        effect=told.value,
+        interval=told.interval,
         floor=numbers.size(one["floor"]),
         source=words.say(f"noise.floor_{one['floor_source']}"),
         **places,
@@ -45,7 +46,7 @@ def _aa(one: Fact, words: Words) -> Md:
 def _drift(one: Fact, words: Words) -> Md:
     return words.say(
         "noise.drift_beyond" if one["exceeds"] else "noise.drift_within",
-        effect=numbers.effect(one["effect"]),
+        effect=numbers.effect(one["effect"], against=[one["floor"], -one["floor"]]),
         floor=numbers.size(one["floor"]),
         source=words.say(f"noise.floor_{one['floor_source']}"),
         n=str(one["n_launches"]),
@@ -91,13 +92,14 @@ def _guard(guard: Fact, words: Words) -> Md:
         return words.say(
             "guard.untold", metric=label, outcome=outcome, why=markdown.joined(why, "; ")
         )
+    told = numbers.change(guard["effect"], guard["interval"], against=[-guard["worse_by"]])
     return words.say(
         "guard.points" if guard["in_points"] else "guard.told",
         metric=label,
         outcome=outcome,
         before=numbers.show(metric, guard["baseline_value"], bare=numbers.unit_moves(metric)),
         after=numbers.show(metric, guard["candidate_value"]),
-        effect=numbers.effect(guard["effect"]),
-        interval=numbers.interval(guard["interval"]),
+        effect=told.value,
+        interval=told.interval,
         limit=limit,
     )

@@ -35,7 +35,7 @@ def _decider(findings: Findings, name: str, words: Words) -> Md:
     title = sentences.title(findings, name, words)
     speaker = sentences.deciding(findings, name)
     word = _word(findings, name, words)
-    figures = report_verdicts.evidence(speaker, words) if speaker else ""
+    figures = report_verdicts.evidence(findings, speaker, words) if speaker else ""
     causes = _decided(findings, name).get("causes")
     if speaker and speaker["verdict"] == "not_possible" and causes:
         figures = words.say("path.causes", causes=", ".join(causes))

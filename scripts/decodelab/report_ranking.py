@@ -80,12 +80,13 @@ def _figures(
 ) -> list[str]:
     bare = numbers.unit_moves(metric)
     measured = entry["state"] == "measured"
+    told = numbers.estimate(metric, entry["value"], entry["interval"], bare=bare)
     behind = numbers.effect(entry["behind"]) if measured and entry["behind"] else ""
     tie = bool(behind and entry["tie"])
     counts = f"{entry['n_requests']} · {entry['n_launches']}" if entry["n_launches"] else ""
     return [
-        numbers.show(metric, entry["value"], bare=bare),
-        numbers.show_range(metric, entry["interval"] or [], bare=bare),
+        told.value,
+        told.interval,
         counts or numbers.DASH,
         words.say("ranking.tie", value=behind) if tie else behind or numbers.DASH,
         *(numbers.show(n, entry[BESIDE[n]], bare=numbers.unit_moves(n)) for n in beside),
@@ -159,7 +160,7 @@ def _effects(board: Board, words: Words) -> Table:
     for item in board["effects"]:
         low, high = item["range"] or (None, None)
         inside = item["effect"] is not None and abs(item["effect"]) <= item["floor"]
-        shown = numbers.effect(item["effect"])
+        shown = numbers.effect(item["effect"], against=[item["floor"], -item["floor"]])
         rows.append(
             [
                 parameter_name(item["key"]),
@@ -184,10 +185,10 @@ def bullets(findings: Findings, experiment: str, words: Words) -> list[Bullet]:
 
 
 def _board(board: Board, words: Words) -> Bullet:
-    best, metric = board["best"], board["metric"]
+    best = board["best"]
     facts = {
         "variant": markdown.code(best["variant"]),
-        "value": numbers.show(metric, best["value"]),
+        "value": _best_value(board),
     }
     ahead = best["runner_up"]
     if ahead is None:
@@ -195,7 +196,7 @@ def _board(board: Board, words: Words) -> Bullet:
     else:
         facts |= {
             "next": markdown.code(ahead["variant"]),
-            "margin": numbers.effect(ahead["margin"]),
+            "margin": _margin(ahead),
             "limit": _limit(best, ahead, words),
             "ties": report_verdicts.names(best["ties"], words),
         }
@@ -206,6 +207,21 @@ def _board(board: Board, words: Words) -> Bullet:
         "ranking.where", load=board["workload"], concurrency=str(board["concurrency"]), text=text
     )
     return Bullet(where, [*_baseline(best, words), *_caution(best, words), *_front(board, words)])
+
+
+def _best_value(board: Board) -> str:
+    """In the digits of the table's row."""
+    best = board["best"]
+    mine: Mapping[str, Any] = next(
+        (e for e in board["entries"] if e["variant"] == best["variant"]), {}
+    )
+    return numbers.estimate(board["metric"], best["value"], mine.get("interval")).value
+
+
+def _margin(lead: Mapping[str, Any]) -> str:
+    """How far ahead; never printed as beyond the noise if it is not."""
+    needed = lead.get("needed")
+    return numbers.effect(lead["margin"], against=[needed, -needed] if needed else [])
 
 
 def _limit(best: Mapping[str, Any], lead: Mapping[str, Any], words: Words) -> Md:
@@ -229,7 +245,7 @@ def _baseline(best: Mapping[str, Any], words: Words) -> list[Md]:
     kind = "beyond" if base["beyond_noise"] else "within"
     if base["beyond_noise"] and base["margin"] is None:
         kind = "beyond_zero"
-    margin = numbers.effect(base["margin"])
+    margin = _margin(base)
     limit = _limit(best, base, words)
     return [words.say(f"ranking.baseline.{kind}", name=name, margin=margin, limit=limit)]
 

@@ -160,4 +160,4 @@ def _check(run: str, lines: list[Row], words: Words) -> Table:
 
 
 def _figure(value: float | None) -> str:
-    return numbers.DASH if value is None else f"{value:.7g}".replace("-", numbers.MINUS)
+    return numbers.exact(value)

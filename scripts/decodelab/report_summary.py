@@ -1,19 +1,18 @@
 """Section one of a report: at most ten lines, each a verdict with its number.
 
-In: `Findings` and the catalogue. Out: Markdown lines. What does not fit is counted in the last
-line.
+In: `Findings` and the catalogue. Out: Markdown lines. What does not fit is counted, with a link to
+its section.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from decodelab import markdown, numbers, report_step
-from decodelab.findings import Findings, Row, Verdict
-from decodelab.markdown import Md
-from decodelab.report_labels import metric_label, rate_of
+from decodelab import decisions, markdown, numbers, report_guidance, report_step, report_targets
+from decodelab.findings import Findings, Verdict
+from decodelab.markdown import Md, link
 from decodelab.report_sentences import (
     anomalies,
     asks_nothing,
@@ -23,28 +22,135 @@ from decodelab.report_sentences import (
     suspect,
     title,
 )
+from decodelab.report_sentences import state as state_of
 from decodelab.report_verdicts import answer, names, state, word
 from decodelab.vocabulary import VERDICTS
 from decodelab.words import Words
 
 LINES = 10
+ALONE = 2  # experiments without valid data that have a line each; more share one
+NOTICES = 2  # lines on experiments without a verdict; more share one
+NAMED = 6  # experiments named in one line
 # What is kept when there are too many lines: the smaller, the sooner.
-HEAD, DECIDED, OPEN, ANOMALY = range(4)
+HEAD, INVALID, DECIDES, DECIDED, OPEN, ANOMALY = range(6)
+_SHOWN_ORDER = ("supported", "refuted", "not_possible", "inconclusive")
 
-Gate = Mapping[str, Any]
+
+@dataclass(frozen=True)
+class Line:
+    weight: int
+    text: Md
+    experiment: str | None = None
 
 
 def lines(findings: Findings, words: Words) -> list[Md]:
-    ranked = [(HEAD, line) for line in (*_headline(findings, words), *_gates(findings, words))]
-    for experiment in findings.experiments:
-        ranked += _experiment(findings, experiment, words)
-    ranked += [(DECIDED, line) for line in report_step.summary(findings, words)]
-    ranked += [(ANOMALY, item.text) for item in anomalies(findings, None, words, shown=1)]
+    """At most ten, however large the study. Always kept: the bottleneck, the targets, what has no
+    valid data, where a decode step goes, what was not measured. Then experiments that others wait
+    for, those with an answer, those without; anomalies last. Experiments that do not fit share one
+    line with their counts; anomalies that do not fit are counted in the last one.
+    """
+    head = [
+        Line(HEAD, line)
+        for line in (*headline(findings, words), *report_targets.lines(findings, words))
+    ]
+    told = [line for name in findings.experiments for line in _experiment(findings, name, words)]
+    step = [Line(HEAD, line) for line in report_step.summary(findings, words)]
+    notices = _notices(findings, words)
+    found = [Line(ANOMALY, item.text) for item in anomalies(findings, None, words, shown=1)]
+    whole = [*head, *told, *step, *notices, *found]
+    if len(whole) > LINES:
+        whole = _fitted(findings, head, told, [*step, *_few(notices, words)], found, words)
+    return [line.text for line in whole]
+
+
+def _fitted(
+    findings: Findings,
+    head: Sequence[Line],
+    told: Sequence[Line],
+    kept: Sequence[Line],
+    found: Sequence[Line],
+    words: Words,
+) -> list[Line]:
+    """Ten lines; the order in which they are read stays the same."""
+    invalid = [line for line in told if line.weight == INVALID]
+    if len(invalid) > ALONE:
+        spoilt = _grouped_invalid([line.experiment or "" for line in invalid], words)
+        told = [line for line in told if line.weight != INVALID]
+        head = [*head, Line(INVALID, spoilt)]
+    room = LINES - len(head) - len(kept)
+    shown = _kept(told, room - 1 if found else room)
+    left = [line.experiment or "" for line in told if line not in shown]
+    together = [Line(OPEN, _grouped(findings, left, words))] if left else []
+    extra = _kept(found, room - len(shown) - len(together))
+    missing = len(found) - len(extra)
+    more = [Line(ANOMALY, words.say_n("summary.more", missing, where=_there(words)))]
+    return [*head, *shown, *together, *kept, *extra, *(more if missing else [])]
+
+
+def _few(notices: Sequence[Line], words: Words) -> list[Line]:
+    if len(notices) <= NOTICES:
+        return list(notices)
+    text = markdown.joined([line.text for line in notices], words.say("sentence.space"))
+    return [Line(HEAD, text)]
+
+
+def first(findings: Findings, experiments: Sequence[str], most: int) -> list[str]:
+    """Of many experiments those that the summary would keep, in the config's order."""
+    lines = [Line(_weight(findings, name), Md(""), name) for name in experiments]
+    return [line.experiment or "" for line in _weightiest(lines, most)]
+
+
+def _kept(some: Sequence[Line], room: int) -> list[Line]:
+    """All of them, or the weightiest with one place left for the line that counts the others."""
+    return list(some) if len(some) <= room else _weightiest(some, max(room - 1, 0))
+
+
+def _weightiest(some: Sequence[Line], most: int) -> list[Line]:
+    """In their own order."""
+    order = sorted(range(len(some)), key=lambda place: (some[place].weight, place))
+    return [some[place] for place in sorted(order[:most])]
+
+
+def _grouped(findings: Findings, experiments: Sequence[str], words: Words) -> Md:
+    """`12 more experiments: 7 refuted (`a`, `b`), 5 inconclusive (`c`): see section 3`."""
+    states = {name: state_of(findings, name) or "pending" for name in experiments}
+    parts = []
+    for verdict in (*_SHOWN_ORDER, *sorted(set(states.values()) - set(_SHOWN_ORDER))):
+        mine = [name for name in experiments if states[name] == verdict]
+        if mine:
+            parts.append(
+                words.say(
+                    "summary.group",
+                    n=str(len(mine)),
+                    word=word(verdict, words),
+                    experiments=names(mine, words, NAMED),
+                )
+            )
+    text = markdown.joined(parts, words.say("sentence.semicolon"))
+    return words.say_n("summary.grouped", len(experiments), text=text, where=_there(words))
+
+
+def _grouped_invalid(experiments: Sequence[str], words: Words) -> Md:
+    return words.say(
+        "summary.invalid",
+        n=str(len(experiments)),
+        experiments=names(experiments, words, NAMED),
+        where=link(words.say("summary.annex_validity"), words.say("heading.validity")),
+    )
+
+
+def _there(words: Words) -> Md:
+    return link(words.say("summary.section_results"), words.say("heading.results"))
+
+
+def _notices(findings: Findings, words: Words) -> list[Line]:
+    """Experiments without a verdict, and why."""
+    notices = []
     for why in ("not_chosen", "undecided"):
         held_back = [name for name in findings.experiments if findings.held_back(name) == why]
         if held_back:
-            told = names(held_back, words)
-            ranked.append((HEAD, words.say(f"summary.{why}", experiments=told)))
+            told = names(held_back, words, NAMED)
+            notices.append(words.say(f"summary.{why}", experiments=told))
     unjudged = [
         name
         for name in findings.experiments
@@ -53,39 +159,32 @@ def lines(findings: Findings, words: Words) -> list[Md]:
     silent = [name for name in unjudged if asks_nothing(findings, name)]
     unjudged = [name for name in unjudged if name not in silent]
     if silent:
-        ranked.append((HEAD, _asks_nothing(findings, silent, words)))
+        notices.append(_asks_nothing(findings, silent, words))
     if unjudged:
-        ranked.append((HEAD, words.say("summary.pending", experiments=names(unjudged, words))))
-    return _capped(ranked, words)
+        notices.append(words.say("summary.pending", experiments=names(unjudged, words, NAMED)))
+    return [Line(HEAD, text) for text in notices]
 
 
 def _asks_nothing(findings: Findings, experiments: Sequence[str], words: Words) -> Md:
     """Those that are there for their data alone, each with whether all of it was made."""
     told = [
         words.say("summary.silent", experiment=name, made=made(findings, name, words))
-        for name in experiments
+        for name in experiments[:NAMED]
     ]
+    left = len(experiments) - len(told)
+    if left:
+        told.append(words.say_n("summary.silent_more", left))
     semicolon = words.say("sentence.semicolon")
     return words.say("summary.asks_nothing", experiments=markdown.joined(told, semicolon))
 
 
-def _capped(ranked: Sequence[tuple[int, Md]], words: Words) -> list[Md]:
-    if len(ranked) <= LINES:
-        return [line for _, line in ranked]
-    by_weight = sorted(range(len(ranked)), key=lambda index: (ranked[index][0], index))
-    kept = sorted(by_weight[: LINES - 1])
-    left = numbers.count(len(ranked) - len(kept))
-    return [ranked[index][1] for index in kept] + [words.say("summary.more", n=left)]
-
-
-def _headline(findings: Findings, words: Words) -> list[Md]:
+def headline(findings: Findings, words: Words) -> list[Md]:
     """What the evidence points at, and what it excludes."""
     entries = findings.judged.get("bottleneck") or []
-    ranked = [item for item in entries if not item.get("excluded")]
     excluded = [item for item in entries if item.get("excluded")]
+    first = report_guidance.leading(findings)
     parts = []
-    if ranked:
-        first = min(ranked, key=lambda item: item["rank"])
+    if first is not None:
         by = first.get("by") or "prior"
         parts.append(words.say(f"summary.bottleneck.{by}", title=suspect(first, words)))
     if excluded:
@@ -96,35 +195,40 @@ def _headline(findings: Findings, words: Words) -> list[Md]:
     return [markdown.joined(parts, words.say("sentence.space"))] if parts else []
 
 
-def _experiment(findings: Findings, experiment: str, words: Words) -> list[tuple[int, Md]]:
-    speaker = deciding(findings, experiment)
-    name = title(findings, experiment, words)
-    if speaker is not None:
-        said = answer(findings, speaker, words, coarse=speaker["kind"] != "scaling")
-        said = markdown.joined(
-            [said, *_best_cell(findings, speaker, words)], words.say("sentence.and")
-        )
-        said = _tallied(findings, experiment, said, words)
-        told = word(state(findings, speaker), words)
-        text = words.say("summary.experiment", title=name, word=told, answer=said)
-        return [(OPEN if speaker["verdict"] in ("inconclusive", "invalid") else DECIDED, text)]
+def _experiment(findings: Findings, experiment: str, words: Words) -> list[Line]:
     verdict = overall(findings, experiment)
     if verdict is None:
         return []
+    name = title(findings, experiment, words)
+    told, key = word(state_of(findings, experiment) or verdict, words), "summary.experiment"
+    speaker = deciding(findings, experiment)
+    if speaker is not None:
+        said = answer(findings, speaker, words, coarse=True)
+        best = _best_cell(findings, speaker, words)
+        said = markdown.joined([said, *best], words.say("sentence.and"))
+        said = _tallied(findings, experiment, said, words)
+    else:
+        told_causes = causes(findings, experiment)
+        said = words.say(f"explain.any.{verdict}")
+        if told_causes:
+            said, key = words.say("summary.refused", cause=told_causes[0]), "summary.start"
+    text = words.say(key, title=name, word=told, answer=said)
+    return [Line(_weight(findings, experiment), text, experiment)]
+
+
+def _weight(findings: Findings, experiment: str) -> int:
+    state = state_of(findings, experiment)
+    if state == "invalid":
+        return INVALID
+    if experiment in decisions.deciders(findings.plan):
+        return DECIDES
+    return OPEN if state in ("inconclusive", "unmeasured") else DECIDED
+
+
+def causes(findings: Findings, experiment: str) -> list[str]:
     variants = findings.variants_of(experiment)
-    causes = [
-        row["root_cause"]
-        for row in findings.failed_starts()
-        if row["variant"] in variants and row["root_cause"]
-    ]
-    said = (
-        words.say("summary.refused", cause=causes[0])
-        if causes
-        else words.say(f"explain.any.{verdict}")
-    )
-    return [
-        (DECIDED, words.say("summary.start", title=name, word=word(verdict, words), answer=said))
-    ]
+    failed = findings.failed_starts()
+    return [r["root_cause"] for r in failed if r["variant"] in variants and r["root_cause"]]
 
 
 def _best_cell(findings: Findings, speaker: Verdict, words: Words) -> list[Md]:
@@ -173,102 +277,3 @@ def _tallied(findings: Findings, experiment: str, said: Md, words: Words) -> Md:
         points=str(len(verdicts)),
         counts=markdown.joined(counts, words.say("sentence.clause")),
     )
-
-
-# the targets --------------------------------------------------------------------------------------
-
-
-def _gates(findings: Findings, words: Words) -> list[Md]:
-    """The targets on the study's first workload, over all variants that ran it."""
-    workload = next((run["workload"] for run in findings.planned.values()), None)
-    gates = [gate for gate in findings.judged.get("gates") or [] if _counts(gate, workload)]
-    told = [
-        _gate(findings, metric, [gate for gate in gates if gate["metric"] == metric], words)
-        for metric in dict.fromkeys(gate["metric"] for gate in gates)
-    ]
-    if not told:
-        return []
-    text = markdown.joined(
-        [*told, *_elsewhere(findings, workload, gates, words)], words.say("sentence.semicolon")
-    )
-    return [words.say("summary.gates", workload=_workload(findings, gates, words), text=text)]
-
-
-def _elsewhere(
-    findings: Findings, workload: str | None, gates: Sequence[Gate], words: Words
-) -> list[Md]:
-    """Whose runs of this load are in neither range nor count: targets are read at a variant's lowest
-    concurrency.
-    """
-    here = {findings.planned[gate["run"]]["variant"] for gate in gates}
-    rows = [
-        row
-        for row in findings.runs.values()
-        if row.get("workload") == workload and row.get("validity") != "invalid"
-    ]
-    others = dict.fromkeys(row["variant"] for row in rows if row["variant"] not in here)
-    return [words.say("summary.elsewhere", variants=names(others, words))] if others else []
-
-
-def _counts(gate: Gate, workload: str | None) -> bool:
-    unusable = gate.get("validity") == "invalid" and gate.get("met") is None
-    if gate.get("value") is None or unusable:
-        return False
-    return gate.get("workload") in (None, workload)
-
-
-def _workload(findings: Findings, gates: Sequence[Gate], words: Words) -> Md:
-    """The load that the gates were read at; two workloads may share a scenario, none its name."""
-    run = findings.planned[gates[0]["run"]]
-    rate = rate_of(findings, run["name"])
-    return words.say(
-        "summary.workload" if rate is None else "summary.workload_open",
-        load=run["workload"],
-        concurrency=str(run["concurrency"]),
-        rate=numbers.plain("rate", rate),
-        tokens=words.say(f"summary.tokens.{_forced(findings, run)}", n=str(run["max_tokens"])),
-    )
-
-
-def _forced(findings: Findings, run: Mapping[str, Any]) -> str:
-    """Whether every reply has so many tokens, or may end before."""
-    point = (findings.plan.get("points") or {}).get(run.get("run") or "") or {}
-    return "at_most" if point.get("ignore_eos") is False else "each"
-
-
-def _gate(findings: Findings, metric: str, gates: Sequence[Gate], words: Words) -> Md:
-    met = [bool(gate["met"]) for gate in gates if gate.get("met") is not None]
-    state = "open" if not met else "met" if all(met) else "mixed" if any(met) else "missed"
-    text = words.say(
-        f"summary.gate.{state}",
-        metric=metric_label(words, metric),
-        value=numbers.show_range(metric, [gate["value"] for gate in gates], coarse=True),
-        target=numbers.target(metric, gates[0].get("target"), gates[0].get("op")),
-        met=str(sum(met)),
-        n=str(len(met)),
-    )
-    told = [words.say("gates.told_short")] if any(gate.get("told") for gate in gates) else []
-    return markdown.joined(
-        [text, *told, *_decode_beside(findings, metric, gates, words)], words.say("sentence.clause")
-    )
-
-
-def _decode_beside(
-    findings: Findings, metric: str, gates: Sequence[Gate], words: Words
-) -> list[Md]:
-    """Beside the official rate the decode-only one of the same runs, which reads higher."""
-    if numbers.column(metric) != "e2e_tps_p10":
-        return []
-    rows: list[Row] = [
-        findings.runs[gate["run"]] for gate in gates if gate.get("run") in findings.runs
-    ]
-    shown = numbers.show_range(
-        "decode_tps_p10", [row.get("decode_tps_p10") for row in rows], coarse=True
-    )
-    if shown == numbers.DASH:
-        return []
-    return [
-        words.say(
-            "summary.decode_beside", metric=metric_label(words, "decode_tps_p10"), value=shown
-        )
-    ]

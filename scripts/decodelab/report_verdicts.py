@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from decodelab import markdown, numbers, report_noise
+from decodelab import markdown, numbers, report_estimates, report_noise
 from decodelab.findings import Findings, Verdict, values
 from decodelab.markdown import Md
 from decodelab.report_labels import asked_label, metric_label, statistic
-from decodelab.report_tables import Table
 from decodelab.words import Words
 
-MANY_VERDICTS = 4  # more are written as a table
 # Of the evidence, what is a change: points where the effect is.
 _CHANGES = ("effect", "interval", "smallest_effect", "smallest_detectable")
 GUARD_CODES = ("guard_worse", "guard_open", "guard_no_value")  # told by each guard's own line
@@ -29,10 +27,14 @@ class Bullet:
 
 
 def answer(findings: Findings, verdict: Verdict, words: Words, coarse: bool = False) -> Md:
-    """What was found, as one clause with its number."""
+    """What was found, as one clause with its number; `coarse` for the summary, which has no line of
+    evidence below it: there the number bears its own interval.
+    """
     metric = verdict.get("metric") or ""
     target = verdict.get("target")
     bounds = verdict.get("expected") or findings.question(verdict).get("expected")
+    change = report_estimates.change(verdict)
+    value = report_estimates.value(findings, verdict, coarse)
     places: dict[str, object] = {
         "metric": asked_label(findings, verdict, words),
         "baseline": verdict.get("baseline") or numbers.DASH,
@@ -41,8 +43,12 @@ def answer(findings: Findings, verdict: Verdict, words: Words, coarse: bool = Fa
             metric, verdict.get("baseline_value"), bare=numbers.unit_moves(metric)
         ),
         "after": numbers.show(metric, verdict.get("candidate_value")),
-        "effect": points(verdict, numbers.effect(verdict.get("effect")), words),
-        "value": numbers.show(metric, _value(verdict), coarse=coarse),
+        "effect": _with_interval(
+            points(verdict, change.value, words),
+            points(verdict, change.interval, words) if coarse else numbers.DASH,
+            words,
+        ),
+        "value": value.value,
         "target": numbers.target(metric, target),
         "expected": numbers.expected(metric, bounds) if bounds else numbers.DASH,
         "series": _series(findings, verdict, words),
@@ -116,21 +122,24 @@ def level_fact(findings: Findings, verdict: Verdict, words: Words) -> Md:
     return words.say(
         f"next.level.{verdict['verdict']}",
         metric=asked_label(findings, verdict, words),
-        value=numbers.about(metric, _value(verdict)),
+        value=numbers.about(
+            metric,
+            report_estimates.raw_value(verdict),
+            report_estimates.limits(findings, verdict),
+        ),
         expected=numbers.expected(metric, bounds) if bounds else numbers.DASH,
     )
-
-
-def _value(verdict: Verdict) -> float | None:
-    value = verdict.get("value")
-    return value if value is not None else verdict.get("candidate_value")
 
 
 def _clauses(findings: Findings, verdict: Verdict, words: Words, coarse: bool) -> list[Md]:
     """What belongs to the answer of some questions only."""
     clauses = []
+    if coarse and verdict["kind"] in ("threshold", "level"):
+        clauses += _interval_of_value(findings, verdict, words)
+    if coarse and verdict["kind"] == "scaling":
+        clauses += _best_step(verdict, words)
     if verdict.get("point") and verdict["kind"].startswith("compare"):
-        clauses.append(words.say("answer.point", point=_point(verdict, words)))
+        clauses.append(words.say("answer.point", point=point(verdict, words)))
     gap = _gap(verdict)
     if gap:
         clauses.append(
@@ -151,6 +160,29 @@ def _clauses(findings: Findings, verdict: Verdict, words: Words, coarse: bool) -
             shown = numbers.power_of_cap(power, row.get("power_cap_w"))
             clauses.append(words.say("answer.power", power=shown))
     return clauses
+
+
+def _with_interval(shown: str, interval: str, words: Words) -> str:
+    if interval == numbers.DASH:
+        return shown
+    return words.say("answer.with_interval", value=shown, interval=interval)
+
+
+def _interval_of_value(findings: Findings, verdict: Verdict, words: Words) -> list[Md]:
+    shown = report_estimates.value(findings, verdict).interval
+    if shown == numbers.DASH or verdict["verdict"] in ("invalid", "not_possible"):
+        return []
+    return [words.say("evidence.value_interval", value=shown)]
+
+
+def _best_step(verdict: Verdict, words: Words) -> list[Md]:
+    """Of a curve the step that the verdict rests on, against the lowest concurrency."""
+    told = report_estimates.change(verdict)
+    at = (verdict.get("point") or {}).get("concurrency")
+    if told.value == numbers.DASH or at is None:
+        return []
+    shown = _with_interval(told.value, told.interval, words)
+    return [words.say("answer.best_step", concurrency=numbers.count(at), effect=shown)]
 
 
 def _waiting(findings: Findings, verdict: Verdict, words: Words) -> list[Md]:
@@ -189,7 +221,7 @@ def _decode_beside(findings: Findings, verdict: Verdict, words: Words) -> list[M
     return [words.say("answer.decode_beside", metric=metric_label(words, column), value=shown)]
 
 
-def _point(verdict: Verdict, words: Words) -> Md:
+def point(verdict: Verdict, words: Words) -> Md:
     """Where on a curve the comparison stands: `concurrency 2`."""
     parts = []
     for name, value in (verdict.get("point") or {}).items():
@@ -257,7 +289,7 @@ def word(verdict: str, words: Words) -> Md:
     return words.say(f"verdict.{verdict}")
 
 
-def evidence(verdict: Verdict, words: Words) -> Md:
+def evidence(findings: Findings, verdict: Verdict, words: Words) -> Md:
     """Effect, interval, floor, what could be seen at all, and n: what a sceptic asks for."""
     parts = []
     for key in (
@@ -269,7 +301,7 @@ def evidence(verdict: Verdict, words: Words) -> Md:
         "drift_allowance",
         "smallest_detectable",
     ):
-        shown = _evidence_value(key, verdict)
+        shown = _evidence_value(findings, key, verdict)
         if shown != numbers.DASH:
             if key in _CHANGES:
                 shown = points(verdict, shown, words)
@@ -291,13 +323,12 @@ def _evidence_key(key: str, verdict: Verdict, words: Words) -> str:
     return name if name in words else f"evidence.{key}"
 
 
-def _evidence_value(key: str, verdict: Verdict) -> str:
+def _evidence_value(findings: Findings, key: str, verdict: Verdict) -> str:
     if key == "value_interval":
-        return numbers.show_range(verdict.get("metric") or "", verdict.get("value_interval") or [])
-    if key == "effect":
-        return numbers.effect(verdict.get("effect"))
-    if key == "interval":
-        return numbers.interval(verdict.get("interval"))
+        return report_estimates.value(findings, verdict).interval
+    if key in ("effect", "interval"):
+        told = report_estimates.change(verdict)
+        return told.value if key == "effect" else told.interval
     return numbers.size(verdict.get(key))
 
 
@@ -310,7 +341,8 @@ def verdict_bullets(findings: Findings, verdicts: Sequence[Verdict], words: Word
             ask=question_text(findings, verdict, words),
             answer=answer(findings, verdict, words),
         )
-        under = [evidence(verdict, words)] if evidence(verdict, words) else []
+        told = evidence(findings, verdict, words)
+        under = [told] if told else []
         under += report_noise.guard_lines(verdict, words)
         bullets.append(Bullet(text, under + reasons(verdict, words)))
     return bullets
@@ -324,63 +356,9 @@ def reasons(verdict: Verdict, words: Words) -> list[Md]:
     return [text for text in texts if text]
 
 
-def verdict_table(findings: Findings, verdicts: Sequence[Verdict], words: Words) -> Table:
-    """The same facts in rows, for a question with many candidates."""
-    head = [
-        words.say(f"table.{key}")
-        for key in ("verdict", "candidate", "baseline", "metric_name", "point")
-    ]
-    head += [
-        words.say(f"table.{key}")
-        for key in ("before_after", "effect", "interval", "floor", "population", "n")
-    ]
-    rows = []
-    for verdict in verdicts:
-        metric = verdict.get("metric") or ""
-        before, after = verdict.get("baseline_value"), _value(verdict)
-        counts = [numbers.count(n) for n in verdict.get("n_requests") or [] if n is not None]
-        launches = [numbers.count(n) for n in verdict.get("n_launches") or [] if n is not None]
-        rows.append(
-            [
-                word(state(findings, verdict), words),
-                markdown.code(verdict.get("candidate") or numbers.DASH),
-                markdown.code(verdict.get("baseline") or numbers.DASH),
-                asked_label(findings, verdict, words),
-                _point(verdict, words) or numbers.DASH,
-                _before_after(metric, before, after),
-                points(verdict, numbers.effect(verdict.get("effect")), words),
-                points(verdict, numbers.interval(verdict.get("interval")), words),
-                numbers.size(verdict.get("floor")),
-                report_noise.population(verdict),
-                f"{'/'.join(counts) or numbers.DASH} · {'/'.join(launches) or numbers.DASH}",
-            ]
-        )
-    return Table(head, ["left"] * 5 + ["right"] * 6, rows, notes=_reason_notes(verdicts, words))
-
-
-def _before_after(metric: str, before: float | None, after: float | None) -> str:
-    if before is None and after is None:
-        return numbers.DASH
-    return f"{numbers.show(metric, before, bare=True)} → {numbers.show(metric, after)}"
-
-
-def _reason_notes(verdicts: Sequence[Verdict], words: Words) -> list[Md]:
-    """Each reason once, with the candidates that it is about; a refused start is told with its log
-    line.
-    """
-    about: dict[Md, dict[str, None]] = {}
-    told = [verdict for verdict in verdicts if verdict["verdict"] != "not_possible"]
-    for verdict in told:
-        for text in [*report_noise.guard_lines(verdict, words), *reasons(verdict, words)]:
-            about.setdefault(text, {})[verdict.get("candidate") or verdict["id"]] = None
-    everyone = {verdict.get("candidate") or verdict["id"] for verdict in told}
-    return [
-        text
-        if set(owners) == everyone
-        else words.say("sentence.about", names=names(owners, words), text=text)
-        for text, owners in about.items()
-    ]
-
-
-def names(items: Iterable[str], words: Words) -> Md:
-    return markdown.joined([markdown.code(item) for item in items], words.say("sentence.comma"))
+def names(items: Iterable[str], words: Words, most: int | None = None) -> Md:
+    """Each as code; of more than `most` the first ones and how many are left."""
+    told = [markdown.code(item) for item in items]
+    text = markdown.joined(told[:most], words.say("sentence.comma"))
+    left = len(told) - len(told[:most])
+    return Md(f"{text} {numbers.ELLIPSIS} (+{left})") if left else text

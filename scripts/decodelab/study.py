@@ -248,6 +248,10 @@ class Study:
     def reports(self) -> list[str]:
         return [f"{self.report}/{report_name(language)}" for language in self.plan["languages"]]
 
+    def summaries(self) -> list[str]:
+        """The one-page summaries beside the reports."""
+        return [f"{self.report}/{summary_name(language)}" for language in self.plan["languages"]]
+
     @property
     def html(self) -> str:
         """All languages of the report in one file."""
@@ -258,9 +262,13 @@ class Study:
         return html_pages(self.plan["languages"], self.report)
 
     def language_of_page(self, wildcards: Any) -> str:
-        return {report_name(lang)[: -len(".md")]: lang for lang in self.plan["languages"]}[
-            wildcards.page
-        ]
+        """Of a report or a summary, by its file name without the ending."""
+        pages = {
+            name(language).removesuffix(".md"): language
+            for language in self.plan["languages"]
+            for name in (report_name, summary_name)
+        }
+        return pages[wildcards.page]
 
     def raw_files(self) -> list[str]:
         """Every file of a replay study's raw folders, so that a changed original makes the report again."""
@@ -344,6 +352,11 @@ def _no_such_host(name: str, known: Collection[str]) -> Mistake:
 def report_name(language: str) -> str:
     """The file name of the report in a language; Chinese is the customer's and goes without a suffix."""
     return "report.md" if language == "zh" else f"report.{language}.md"
+
+
+def summary_name(language: str) -> str:
+    """The file name of the one-page summary, after the same rule."""
+    return "summary.md" if language == "zh" else f"summary.{language}.md"
 
 
 def html_pages(languages: Iterable[str], folder: str | Path) -> list[str]:

@@ -210,7 +210,7 @@ def test_the_summary_has_ten_lines_at_most(study: Path) -> None:
     change_json(study / "verdicts.json", many)
     lines = section(write(load(study), "en"), "## 1. Summary").strip().splitlines()[2:]
     assert len(lines) == 10
-    assert lines[-1] == "- 10 more lines stand in section 3."
+    assert lines[-1] == "- 10 more anomalies in the data are told in [section 3](#3-results)."
     assert not any("first request" in line for line in lines)  # anomalies give way first
     assert any("Parsers off: refuted" in line for line in lines)
 
@@ -291,7 +291,7 @@ def test_a_dash_has_its_reason(study: Path) -> None:
 def test_a_figure_of_the_whole_study_stands_in_the_annex_of_the_targets() -> None:
     gates = {**CURVE, "id": "gates_targets", "file": "gates_targets.svg", "experiment": None}
     text = report.write(load(), [CURVE, gates], "figures", words.load("en"))
-    assert "(figures/gates_targets.svg)" in section(text, "### Annex B")
+    assert "(figures/gates_targets.svg)" in section(text, "### Annex G")
     assert text.count("gates_targets.svg") == 1
 
 
@@ -361,7 +361,7 @@ def test_a_study_without_any_run_is_a_report_too(study: Path) -> None:
 
 
 def test_pending_runs_are_listed_with_their_reason() -> None:
-    own = section(write(load(), "en"), "### Annex F: runs without a result")
+    own = section(write(load(), "en"), "### Annex H: runs without a result")
     assert "| `decode_noparser_short_c8_t128_r8` | `noparser` | not run yet |" in own
     assert "| `decode_flash_short_c1_t128_r3` | `flash` | this variant cannot start |" in own
 
@@ -420,7 +420,7 @@ def test_a_run_that_only_waits_is_not_called_incomparable(study: Path) -> None:
     assert re.search(
         rf"`{waiting}` \| invalid \| — / — \| `run_crashed`; to measure it again: "
         rf"`--config retry={waiting}`",
-        section(text, "### Annex C"),
+        section(text, "### Annex B"),
     )
 
 
@@ -435,12 +435,12 @@ def test_a_missing_run_that_the_index_calls_invalid_is_told_as_such(study: Path)
 
     change_json(study / "runs" / "decode_runs.json", tried)
     text = write(load(study), "en")
-    assert f"| `{name}` | invalid | — / — | `run_crashed`; " in section(text, "### Annex C")
+    assert f"| `{name}` | invalid | — / — | `run_crashed`; " in section(text, "### Annex B")
 
 
 def test_an_invalid_run_shows_its_first_error_and_the_way_on(study: Path) -> None:
     name = "decode_grid-mns2-ecp0_short_c2_t64_r2"
-    own = section(write(load(study), "en"), "### Annex C")
+    own = section(write(load(study), "en"), "### Annex B")
     assert "first error of a request: ``stream_error 200" in own
     assert "kept as data and measured again only when asked" in own
     assert "another `seed` in workload `screen`" in own, "on the host it is done"
@@ -450,7 +450,7 @@ def test_an_invalid_run_shows_its_first_error_and_the_way_on(study: Path) -> Non
         data["runs"][name]["status"] = "invalid"
 
     change_json(study / "runs" / "decode_runs.json", failed_there)
-    own = section(write(load(study), "en"), "### Annex C")
+    own = section(write(load(study), "en"), "### Annex B")
     assert f"`--config retry={name}`" in own
 
 
@@ -549,12 +549,12 @@ def test_a_letter_without_a_title_stands_alone(study: Path) -> None:
 
 
 def test_annex_b_says_which_runs_it_leaves_out() -> None:
-    own = section(write(load(), "en"), "### Annex B")
+    own = section(write(load(), "en"), "### Annex G")
     assert "at its lowest concurrency; the 8 runs above it are not in this table" in own
     assert "Every open loop" not in own
 
 
-def test_annex_b_and_the_summary_take_an_open_loop_by_its_rate(study: Path) -> None:
+def test_the_targets_and_the_summary_take_an_open_loop_by_its_rate(study: Path) -> None:
     """Two workloads of one scenario are told apart by their names."""
 
     def only_monitor(data: Any) -> None:
@@ -569,7 +569,7 @@ def test_annex_b_and_the_summary_take_an_open_loop_by_its_rate(study: Path) -> N
     change_json(study / "verdicts.json", gates)
     text = write(load(study), "en")
     assert "- Workload `monitor`, 0.25 requests/s, 128 output tokens: official e2e TPS P10" in text
-    assert "Every open loop is held against them" in section(text, "### Annex B")
+    assert "Every open loop is held against them" in section(text, "### Annex G")
     assert "- `monitor` 负载、0.25 请求/s、128 token 输出时：" in write(load(study))
 
 
@@ -697,7 +697,7 @@ def test_workloads_that_differ_in_what_is_sent_do_not_read_alike(
 
 # the measuring instrument -------------------------------------------------------------------------
 
-ANNEX_G = "### Annex G: the measuring instrument"
+ANNEX_INSTRUMENT = "### Annex I: the measuring instrument"
 INSTRUMENT = (*DECLARED, *CLIENT, *SERVER, *SECOND, "itl_s_p50")
 
 
@@ -714,7 +714,7 @@ def floors(study: Path, *given: dict[str, Any] | None) -> None:
 
 def test_without_any_word_of_the_instrument_there_is_no_annex(study: Path) -> None:
     floors(study, None)
-    for language, heading in (("en", "Annex G"), ("zh", "附录 G")):
+    for language, heading in (("en", "Annex I"), ("zh", "附录 I")):
         assert heading not in write(load(study), language)
 
 
@@ -741,7 +741,7 @@ def test_a_table_is_there_for_the_one_run_that_has_something_for_it(
         return rows
 
     change_table(study / "tables" / "runs.csv", one)
-    own = section(write(load(study), "en"), ANNEX_G)
+    own = section(write(load(study), "en"), ANNEX_INSTRUMENT)
     assert own.count(":\n\n|") == 1 and title in own
     names = [line.split("|")[1] for line in own.splitlines() if line.startswith("| `")]
     assert names == [f" `{list(load(study).runs)[1]}` "]
@@ -761,7 +761,7 @@ def test_a_declared_cache_says_whether_anybody_could_check_it(
         return [{**row, "cache": row["cache"] if n == 0 else ""} for n, row in enumerate(rows)]
 
     change_table(study / "tables" / "runs.csv", cold)
-    own = section(write(load(study), "en"), ANNEX_G)
+    own = section(write(load(study), "en"), ANNEX_INSTRUMENT)
     assert "| hits by usage | hits by the server | checked by |" in own
     assert f"| `cold` | — | — | {by} |" in own
 
@@ -773,22 +773,22 @@ def test_a_note_explains_only_what_is_shown(study: Path) -> None:
         rows[1]["itl_s_p50"] = "0.1"
         return without(rows, "multi_token_share")
 
-    whole = section(write(load(), "en"), ANNEX_G)
+    whole = section(write(load(), "en"), ANNEX_INSTRUMENT)
     assert all(text in whole for text in ("Counted:", "One token:", "Several tokens:"))
     change_table(study / "tables" / "runs.csv", uncounted)
-    own = section(write(load(study), "en"), ANNEX_G)
+    own = section(write(load(study), "en"), ANNEX_INSTRUMENT)
     assert "Gaps between output events" in own and "any number of tokens" in own
     assert not any(text in own for text in ("Counted:", "One token:", "Several tokens:"))
 
 
 def test_the_kept_rate_stands_beside_the_asked_one() -> None:
-    own = section(write(load(), "en"), ANNEX_G)
+    own = section(write(load(), "en"), ANNEX_INSTRUMENT)
     assert "| asked rate (requests/s) | kept rate (requests/s) |" in own
     assert "_monitor` | 0.25 | 0.24 |" in own
 
 
 def test_what_went_wrong_in_sizing_a_prompt_is_told(study: Path) -> None:
-    own = section(write(load(), "en"), ANNEX_G)
+    own = section(write(load(), "en"), ANNEX_INSTRUMENT)
     assert "sizing the prompt met a problem: `HTTP 404 <not found>`" in own
     change_table(study / "tables" / "runs.csv", lambda rows: without(rows, "prompt_problem"))
     assert "met a problem" not in write(load(study), "en")
@@ -801,7 +801,7 @@ def test_a_cache_as_it_is_declares_nothing(study: Path) -> None:
         return [{**row, "cache": "as_is"} for row in rows]
 
     change_table(study / "tables" / "runs.csv", as_is)
-    assert ANNEX_G not in write(load(study), "en")
+    assert ANNEX_INSTRUMENT not in write(load(study), "en")
 
 
 def test_a_column_that_no_run_has_is_hidden(study: Path) -> None:
@@ -810,7 +810,7 @@ def test_a_column_that_no_run_has_is_hidden(study: Path) -> None:
 
     assert "| loop late P99 / max | lag P99 |" in write(load(), "en")
     change_table(study / "tables" / "runs.csv", user)
-    own = section(write(load(study), "en"), ANNEX_G)
+    own = section(write(load(study), "en"), ANNEX_INSTRUMENT)
     assert "| loop late P99 / max | blurred events |" in own
 
 
@@ -820,7 +820,7 @@ FLOOR = {"streams": 32, "rate_hz": 50.0, "lag_p99_s": 6.3e-5, "client": {"digest
 def test_the_floor_is_printed_once_a_host_and_client(study: Path) -> None:
     other = {**FLOOR, "client": {"digest": "bb"}, "lag_p99_s": 7e-5}
     floors(study, FLOOR, None, FLOOR, other, FLOOR)
-    own = section(write(load(study), "en"), ANNEX_G)
+    own = section(write(load(study), "en"), ANNEX_INSTRUMENT)
     assert own.count("| `aa` | 32 × 50/s | — / 0.063 ms / — |") == 1
     assert own.count("| `bb` | 32 × 50/s | — / 0.070 ms / — |") == 1
     assert "could not be measured" not in own
@@ -828,13 +828,13 @@ def test_the_floor_is_printed_once_a_host_and_client(study: Path) -> None:
 
 def test_a_floor_that_was_not_measured_is_a_line_and_no_table(study: Path) -> None:
     floors(study, {"problem": "no <port> | is free"}, {"problem": "no <port> | is free"})
-    own = section(write(load(study), "en"), ANNEX_G)
+    own = section(write(load(study), "en"), ANNEX_INSTRUMENT)
     assert own.count("could not be measured: `no <port> | is free`") == 1
     assert "|---" not in own
 
 
 def test_a_cross_check_says_how_far_two_clients_are_apart(study: Path) -> None:
-    own = section(write(load(), "en"), ANNEX_G)
+    own = section(write(load(), "en"), ANNEX_INSTRUMENT)
     assert (
         "|  | `httpx` · invalid | 0.91s | 8.66 tok/s | 115.4 ms | 256 | 2 / 3 (timeout 1) |" in own
     )
@@ -847,7 +847,7 @@ def test_a_cross_check_says_how_far_two_clients_are_apart(study: Path) -> None:
         return rows
 
     change_table(study / "tables" / "runs.csv", failed)
-    own = section(write(load(study), "en"), ANNEX_G)
+    own = section(write(load(study), "en"), ANNEX_INSTRUMENT)
     assert "no cross-check: `it timed out`" in own and "difference" not in own
     assert "through a second client, right after:\n\n`decode_full" in own  # no table without rows
 
@@ -923,7 +923,7 @@ def test_the_replay_says_that_it_is_reconstructed(replayed: str) -> None:
 
 
 def test_the_replay_has_no_annex_on_a_client_that_left_no_record(replayed: str) -> None:
-    assert "附录 F" in replayed and "附录 G" not in replayed
+    assert "附录 H" in replayed and "附录 I" not in replayed
 
 
 @pytest.mark.parametrize("language", words.LANGUAGES)

@@ -2,8 +2,9 @@
 Writes what people read.
 
 Reads:  results/<study>/tables/, verdicts.json
-Writes: report/<study>/figures/, report/<study>/report.md (zh), report.en.md (en), report.html (both)
-Steps:  figures -> write_report -> write_html; report_partial and experiment_<name> beside them
+Writes: report/<study>/figures/, report/<study>/report.md (zh), report.en.md (en), report.html (both),
+        summary.md (zh), summary.en.md (en): one page each
+Steps:  figures -> write_report -> write_html; write_summary beside them; report_partial and experiment_<name> beside them
 """
 
 
@@ -34,10 +35,29 @@ rule write_report:
         tables=rules.aggregate.params.tables,
         figures=rules.figures.params.figures,
         language=STUDY.language_of_page,
+    wildcard_constraints:
+        page=r"report(\.\w+)?",
     shell:
         "{PY:q} scripts/write_report.py --plan {input.plan:q} --tables {params.tables:q}"
         " --verdicts {input.verdicts:q} --figures {params.figures:q}"
         " --language {params.language} --out {output:q}"
+
+
+rule write_summary:
+    input:
+        plan=STUDY.plan_file,
+        tables=rules.aggregate.output,
+        verdicts=rules.judge.output,
+    output:
+        f"{STUDY.report}/{{page}}.md",
+    params:
+        tables=rules.aggregate.params.tables,
+        language=STUDY.language_of_page,
+    wildcard_constraints:
+        page=r"summary(\.\w+)?",
+    shell:
+        "{PY:q} scripts/write_summary.py --plan {input.plan:q} --tables {params.tables:q}"
+        " --verdicts {input.verdicts:q} --language {params.language} --out {output:q}"
 
 
 rule write_html:
