@@ -27,6 +27,7 @@ else:
 include: "workflow/rules/parse.smk"
 include: "workflow/rules/judge.smk"
 include: "workflow/rules/report.smk"
+include: "workflow/rules/verify.smk"
 
 
 # Here, since a default target in an included file is forgotten. Receipts and the published runs are
@@ -37,6 +38,7 @@ rule report:
         STUDY.reports(),
         STUDY.summaries(),
         STUDY.html,
+        STUDY.evidence,
         STUDY.certain(),
         *STUDY.branches(checkpoints),
         STUDY.plan_file,

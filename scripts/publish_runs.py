@@ -7,7 +7,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from decodelab import decision_files, decisions, published, receipts
 from decodelab.store import StoreError
@@ -26,23 +28,37 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     plan = json.loads(args.plan.read_text(encoding="utf-8"))
     folder, results = args.out.parent, args.out.parent.parent
-    chosen = decision_files.Folder(plan, Path.cwd(), results.as_posix(), args.plan.stem).choices()
-    states = decisions.launch_states(plan, chosen)
-    made = {}
-    for launch in (digest for digest, state in states.items() if state == decisions.CHOSEN):
-        file = results / "launches" / f"{launch}.json"
-        whole = receipts.read(file)
-        if whole is None:
-            print(f"{file}: not a receipt.\n{receipts.AGAIN}", file=sys.stderr)
-            return 1
-        made[launch] = whole
     publish = published.publish_runs if args.what == "decode_runs" else published.publish_captures
     try:
+        made, states = chosen(plan, args.plan.stem, results, Path.cwd())
         publish(plan, made, Path.cwd(), folder, states)
+    except NotAReceipt as error:
+        print(error, file=sys.stderr)
+        return 1
     except StoreError as error:
         print(f"{error}\n{HINT}", file=sys.stderr)
         return 1
     return 0
+
+
+class NotAReceipt(Exception):
+    """A receipt that is missing, damaged or something else; the text is for the user."""
+
+
+def chosen(
+    plan: Mapping[str, Any], stem: str, results: Path, root: Path
+) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """The receipts of the launches that the decisions on disk choose, and the state of every launch.
+    `stem`: of the plan's file; `results`: the study's folder, relative to `root`. Raises NotAReceipt."""
+    folder = decision_files.Folder(plan, root, results.as_posix(), stem)
+    states = decisions.launch_states(plan, folder.choices())
+    made = {}
+    for launch in (digest for digest, state in states.items() if state == decisions.CHOSEN):
+        whole = receipts.read(root / folder.receipt(launch))
+        if whole is None:
+            raise NotAReceipt(f"{folder.receipt(launch)}: not a receipt.\n{receipts.AGAIN}")
+        made[launch] = whole
+    return made, states
 
 
 if __name__ == "__main__":

@@ -12,20 +12,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import aggregate
 import decide
-import draw_figures
 import import_raw
-import judge
-import write_html
-import write_report
-import write_summary
+from reading_chain import Chain, StepFailed
 
 from decodelab import call, decision_words, decisions, published, records
 from decodelab.mistakes import ConfigError
 from decodelab.receipts import receipt
 from decodelab.store import Store, StoreError, write_json
-from decodelab.study import HTML_NAME, Study, html_pages, open_study, report_name, summary_name
+from decodelab.study import HTML_NAME, Study, open_study, report_name
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -42,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
     results = root / study.results / "partial"
     try:
         verdicts = _read(study, results, root)
-    except StoreError as error:
+    except (StoreError, StepFailed) as error:
         print(error, file=sys.stderr)
         return 1
     pending = [m for m in records.load_index(results / "runs")["missing"] if m["why"] == "pending"]
@@ -52,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _read(study: Study, results: Path, root: Path) -> Path:
     """Publish, aggregate, judge, draw and write; returns the verdicts' file."""
-    plan_file, runs, tables = results / "plan.json", results / "runs", results / "tables"
+    plan_file, runs = results / "plan.json", results / "runs"
     verdicts, report = results / "verdicts.json", root / study.report / "partial"
     write_json(plan_file, study.plan)
     if study.replay:
@@ -61,28 +56,7 @@ def _read(study: Study, results: Path, root: Path) -> Path:
         made, states = _chosen(study, results / "decisions", root)
         published.publish_runs(study.plan, made, root, runs, states)
         published.publish_captures(study.plan, made, root, runs)
-    given = ["--plan", str(plan_file), "--tables", str(tables)]
-    aggregate.main(["--plan", str(plan_file), "--runs", str(runs), "--out", str(tables)])
-    judge.main([*given, "--out", str(verdicts)])
-    given += ["--verdicts", str(verdicts)]
-    draw_figures.main([*given, "--out", str(report / "figures")])
-    for language in study.plan["languages"]:
-        page = report / report_name(language)
-        write_report.main(
-            [
-                *given,
-                "--figures",
-                str(report / "figures"),
-                "--language",
-                language,
-                "--out",
-                str(page),
-            ]
-        )
-        page = report / summary_name(language)
-        write_summary.main([*given, "--language", language, "--out", str(page)])
-    drawn = ["--figures", str(report / "figures"), "--out", str(report / HTML_NAME)]
-    write_html.main([*html_pages(study.plan["languages"], report), *drawn])
+    Chain(plan_file, results, report, study.plan["languages"]).all()
     return verdicts
 
 

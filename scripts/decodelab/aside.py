@@ -14,7 +14,7 @@ from typing import Any
 VARIABLE = "DECODELAB_ASIDE"
 OF_ONE_HOST = frozenset({"check_hosts", "fetch_raw", "probe"})
 # Targets that measure nothing: nothing is queued for them, and their failure stops no queue.
-TARGETS = OF_ONE_HOST | {"status", "smoke", "stop", "report_partial"}
+TARGETS = OF_ONE_HOST | {"status", "smoke", "stop", "report_partial", "verify"}
 
 
 def begin(control: Mapping[str, Any], words: Iterable[str]) -> dict[str, Any]:

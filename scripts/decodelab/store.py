@@ -87,6 +87,15 @@ def verify(folder: Path) -> dict[str, Any]:
     return done
 
 
+def recorded_sums(folder: Path) -> dict[str, str]:
+    """File -> hex sha256 as recorded when `folder` was made, with that of DONE.json as it is. Hashes
+    nothing else. Raises DamagedError where there is no DONE.json."""
+    done = _done(folder)
+    if done is None:
+        raise DamagedError(f"{folder}: no readable {DONE}")
+    return {DONE: sha256_of(folder / DONE), **done["files"]}
+
+
 class Store:
     """`root` is results/raw. Reading costs a directory listing and small JSON files; checksums are checked on entry."""
 

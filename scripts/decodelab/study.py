@@ -37,6 +37,7 @@ Branch = Callable[[Any], list[str]]
 DEFAULT_CONFIG = "config/config.yaml"
 DEFAULT_TARGET = "report"
 HTML_NAME = "report.html"
+EVIDENCE_NAME = "evidence.json"
 TABLES = ("requests", "runs", "telemetry", "gpus", "starts", "regions", "itl")
 
 
@@ -256,6 +257,11 @@ class Study:
     def html(self) -> str:
         """All languages of the report in one file."""
         return f"{self.report}/{HTML_NAME}"
+
+    @property
+    def evidence(self) -> str:
+        """What every number of the report comes from."""
+        return f"{self.report}/{EVIDENCE_NAME}"
 
     def pages(self) -> list[str]:
         """The pages that report.html is made of, as options of write_html.py."""

@@ -2,9 +2,10 @@
 Writes what people read.
 
 Reads:  results/<study>/tables/, verdicts.json
-Writes: report/<study>/figures/, report/<study>/report.md (zh), report.en.md (en), report.html (both),
+Writes: report/<study>/figures/, report/<study>/report.md (zh), report.en.md (en), report.html (both), evidence.json,
         summary.md (zh), summary.en.md (en): one page each
-Steps:  figures -> write_report -> write_html; write_summary beside them; report_partial and experiment_<name> beside them
+Steps:  figures -> write_report -> write_html -> write_evidence; write_summary beside them; report_partial and
+        experiment_<name> beside them
 """
 
 
@@ -71,6 +72,26 @@ rule write_html:
         pages=STUDY.pages(),
     shell:
         "{PY:q} scripts/write_html.py {params.pages} --figures {params.figures:q} --out {output:q}"
+
+
+rule write_evidence:
+    input:
+        plan=STUDY.plan_file,
+        runs=rules.aggregate.input.runs,
+        captures=rules.aggregate.input.captures,
+        tables=rules.aggregate.output,
+        verdicts=rules.judge.output,
+        figures=rules.figures.output,
+        pages=STUDY.reports(),
+        html=STUDY.html,
+    output:
+        STUDY.evidence,
+    params:
+        results=STUDY.results,
+        report=STUDY.report,
+    shell:
+        "{PY:q} scripts/write_evidence.py --plan {input.plan:q} --results {params.results:q}"
+        " --report {params.report:q} --out {output:q}"
 
 
 rule report_partial:
