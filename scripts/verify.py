@@ -226,7 +226,7 @@ def _said(error: Exception) -> str:
 
 def _tell(number: int, check: Check, most: int | None) -> None:
     count = len(check.differences)
-    state = "nothing differs" if not count else f"{count:,} differ"
+    state = "nothing differs" if not count else _counted(count)
     if check.stopped:
         print(f"{number} {check.title}: {check.stopped}", flush=True)
         return
@@ -246,13 +246,17 @@ def _tell(number: int, check: Check, most: int | None) -> None:
         print(f"  note: {note}")
 
 
+def _counted(count: int) -> str:
+    return "1 difference" if count == 1 else f"{count:,} differences"
+
+
 def _hints(study: Study, evidence: Mapping[str, Any]) -> list[str]:
     """What has changed beside the files, and may be why."""
     hints = []
     if study.code_digest() != evidence["code"]:
         hints.append(
-            f"The code that reads is not the one that wrote the report (then {evidence['code']}, now"
-            f" {study.code_digest()}): a difference in a file that nobody changed may come from it."
+            f"The code that reads is another than wrote the report (then {evidence['code']}, now"
+            f" {study.code_digest()}). It may be why a file differs that nobody has changed."
         )
     if digest.plan(dict(study.plan)) != evidence["plan"]["digest"]:
         hints.append(
@@ -267,7 +271,8 @@ def _conclude(checks: list[Check], hints: list[str]) -> int:
         print(f"note: {hint}")
     if any(check.differences or check.stopped for check in checks):
         count = sum(len(check.differences) for check in checks)
-        print(f"NOT verified: {count:,} differences.")
+        stopped = "; not all was recomputed" if any(check.stopped for check in checks) else ""
+        print(f"NOT verified: {_counted(count)}{stopped}.")
         return 1
     print("verified: every number was recomputed from the raw files, and nothing differs.")
     return 0

@@ -79,7 +79,7 @@ def _rows(old: Rows, new: Rows, file: str) -> Iterator[Difference]:
         if key not in old or key not in new:
             yield Difference(file, row, *("a row" if key in s else ABSENT for s in (old, new)))
             continue
-        for name in old[key].keys() & new[key].keys():
-            if old[key][name] != new[key][name]:
+        for name in old[key]:
+            if name in new[key] and old[key][name] != new[key][name]:
                 sides = (shown(side[key][name]) or "(empty)" for side in (old, new))
                 yield Difference(file, f"{row}, column {name}", *sides)

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 
 from decodelab.difference import ABSENT, Difference, shown
 
-# A number with its sign, digits, exponent; a word; a single sign. White space parts tokens.
-TOKEN = re.compile(r"[-+−]?\d[\d.,]*(?:[eE][-+]?\d+)?|[^\W\d_]+|\S")
+# A checksum; a number with its sign, digits, exponent; a word; a single sign. White space parts tokens.
+TOKEN = re.compile(r"\b[0-9a-f]{12,}\b|[-+−]?\d[\d.,]*(?:[eE][-+]?\d+(?!\w))?|[^\W\d_]+|\S")
 NUMBER = re.compile(r"\d")
+_BEFORE = 24  # characters of the line that are shown in front of a token
 _HEADING = re.compile(r"^#{1,6}\s+(.*)$")
 
 
@@ -64,7 +65,8 @@ def _under(lines: Sequence[str], at: int) -> str:
 
 
 def _tokens(old: str, new: str, file: str, place: str) -> Iterator[Difference]:
-    before, after = TOKEN.findall(old), TOKEN.findall(new)
+    spans = list(TOKEN.finditer(old))
+    before, after = [found.group() for found in spans], TOKEN.findall(new)
     if before == after:
         yield Difference(file, place, f"[{shown(old)}]", f"[{shown(new)}]")  # white space alone
         return
@@ -73,15 +75,18 @@ def _tokens(old: str, new: str, file: str, place: str) -> Iterator[Difference]:
         if kind == "equal":
             continue
         if last - first == end - start:
-            for one, other in zip(before[first:last], after[start:end], strict=True):
-                yield Difference(file, _beside(place, before, first), one, other)
+            for number, (one, other) in enumerate(
+                zip(before[first:last], after[start:end], strict=True), start=first
+            ):
+                yield Difference(file, _beside(place, old, spans[number].start()), one, other)
         else:
+            at = spans[first].start() if first < len(spans) else len(old)
             sides = (" ".join(before[first:last]), " ".join(after[start:end]))
             told = (shown(side) if side else ABSENT for side in sides)
-            yield Difference(file, _beside(place, before, first), *told)
+            yield Difference(file, _beside(place, old, at), *told)
 
 
-def _beside(place: str, tokens: Sequence[str], at: int) -> str:
-    """The place with the words in front of the token, so that one of many numbers is found."""
-    words = [token for token in tokens[max(0, at - 6) : at] if token not in "|`*"]
-    return f"{place}, after “{' '.join(words[-3:])}”" if words else place
+def _beside(place: str, line: str, at: int) -> str:
+    """The place with what stands in front of the token, so that one of many numbers is found."""
+    text = line[:at].strip()
+    return f"{place}, after “{text[-_BEFORE:].strip()}”" if text else place

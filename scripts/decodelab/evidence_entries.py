@@ -65,6 +65,7 @@ def of_arms(findings: Findings, named: Mapping[str, Entry]) -> Iterator[Entry]:
             known = [row for row in of if _is_number(row.get(metric))]
             if known:
                 yield {
+                    "id": f"arm {name}: {metric}",
                     "of": "arm",
                     "arm": name,
                     "metric": metric,
@@ -109,7 +110,9 @@ def _is_number(value: object) -> bool:
 def of_verdicts(findings: Findings) -> Iterator[Entry]:
     for verdict in findings.verdicts:
         metric = verdict.get("metric") or ""
+        point = " ".join(f"{key}={value}" for key, value in (verdict.get("point") or {}).items())
         yield {
+            "id": f"verdict {verdict['id']} {point}".strip(),
             "of": "verdict",
             "verdict": verdict["id"],
             "experiment": verdict["experiment"],
@@ -186,6 +189,7 @@ def of_targets(findings: Findings) -> Iterator[Entry]:
                 signs = [gate[name], -gate[name]] if name == "needed" else [gate[name]]
                 figures[name] = _number(gate[name], [numbers.effect(one) for one in signs])
         yield {
+            "id": f"target {gate['run']}: {metric}",
             "of": "target",
             "run": gate["run"],
             "metric": metric,
@@ -201,6 +205,7 @@ def of_accelerators(findings: Findings) -> Iterator[Entry]:
             for metric in metrics("gpus"):
                 if _is_number(row.get(metric)):
                     yield {
+                        "id": f"accelerator {run} {row.get('scope')} {row.get('uuid')}: {metric}",
                         "of": "accelerator",
                         "run": run,
                         "scope": row.get("scope"),
@@ -214,6 +219,7 @@ def of_starts(findings: Findings) -> Iterator[Entry]:
     for row in findings.starts:
         if _is_number(row.get("ready_s")):
             yield {
+                "id": f"start {row.get('start_id')} {row['variant']}: ready_s",
                 "of": "start",
                 "start_id": row.get("start_id"),
                 "variant": row["variant"],

@@ -24,7 +24,7 @@ def metric_label(words: Words, metric: str) -> Md:
     if f"metric.{name}" in words:
         return words.say(f"metric.{name}")
     adjusted, base, which = numbers.split(metric)
-    if f"metric.{base}" not in words:
+    if f"metric.{base}" not in words or (which and f"statistic.{which}" not in words):
         return markdown.code(metric)
     label = words.say(f"metric.{base}")
     if which:

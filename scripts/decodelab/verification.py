@@ -46,11 +46,11 @@ class Pair:
         return self.old.path(name), self.new.path(name)
 
     def as_written(self, name: str) -> bool | None:
-        """Whether the file is the one that was written; None where no checksum was recorded."""
+        """Whether the file is the one that was written; None where it or its checksum is missing."""
         path, wanted = self.old.path(name), self.sums.get(name)
-        if wanted is None:
+        if wanted is None or not path.is_file():
             return None
-        return path.is_file() and sha256_of(path) == wanted
+        return sha256_of(path) == wanted
 
     def marked(self, name: str, found: Iterable[Difference]) -> list[Difference]:
         """Differences of one file, with whether it was edited since."""
