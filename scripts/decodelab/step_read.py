@@ -6,9 +6,11 @@ ValueError says what was found and what may be given.
 
 from __future__ import annotations
 
+import filecmp
 import json
 import zlib
 from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +30,9 @@ _EVENTS = ("profile-*.jsonl", "steps-*.jsonl")
 
 def read(files: Sequence[Path]) -> dict[str, Profile]:
     """Raises OSError for what cannot be read."""
-    places = [path.resolve() for path in files]
-    if twice := next((p for p in places if places.count(p) > 1), None):
-        raise ValueError(f"{twice.name} is given twice")
+    for one, other in combinations(files, 2):
+        if _same(one, other):
+            raise ValueError(f"{one.name} is given twice, as {other.name}")
     sorts = {path: sort_of(path) for path in files}
     kinds = sorted(set(sorts.values()))
     if len(kinds) != 1:
@@ -67,6 +69,11 @@ def sort_of(path: Path) -> str:
         return "table"
     ours = any(f'"{s}"' in begin for s in (plain_shares.SCHEMA, step_table.SCHEMA, MANY))
     return "json" if ours or path.suffix == ".jsonl" else "trace"
+
+
+def _same(one: Path, other: Path) -> bool:
+    """A copy would be taken for another rank."""
+    return one.is_file() and other.is_file() and filecmp.cmp(one, other, shallow=False)
 
 
 def _begin(path: Path) -> str:

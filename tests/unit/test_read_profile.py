@@ -247,9 +247,14 @@ def test_a_process_given_twice_is_no_second_rank(
 ) -> None:
     file, copy = tmp_path / "steps-7.jsonl", tmp_path / "profile-7.jsonl"
     file.write_text(STEPS, encoding="utf-8")
-    copy.write_text(STEPS, encoding="utf-8")
+    copy.write_text(STEPS + "\n", encoding="utf-8")
     code, _out, err = run(capsys, file, file)
     assert code == 1 and "steps-7.jsonl is given twice" in err
+    trace = trace_file(tmp_path)
+    other = trace.with_name("other.json.gz")
+    other.write_bytes(trace.read_bytes())
+    code, _out, err = run(capsys, trace, other)
+    assert code == 1 and "is given twice, as other.json.gz" in err
     code, _out, err = run(capsys, file, copy)
     assert code == 1 and "steps-7.jsonl and profile-7.jsonl are of one process" in err
 
