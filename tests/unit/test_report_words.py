@@ -158,29 +158,6 @@ def test_the_check_of_templates_can_fail(wrong: str, monkeypatch: pytest.MonkeyP
         test_a_template_holds_no_arithmetic_no_judgement_and_no_words("wrong")
 
 
-def test_no_key_is_left_over() -> None:
-    """Each text is asked for by its name or by a name that code completes."""
-    names, families = set(said_in_templates()), []
-    for path in SCRIPTS.glob("**/*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                names.add(node.value)
-            if isinstance(node, ast.JoinedStr) and isinstance(node.values[0], ast.Constant):
-                parts = [
-                    re.escape(str(part.value)) if isinstance(part, ast.Constant) else r".+"
-                    for part in node.values
-                ]
-                if "." in str(node.values[0].value):
-                    families.append(re.compile("".join(parts)))
-    left = [
-        key
-        for key in (key.removesuffix("_one") for key in TEXTS["zh"])
-        if key not in names and not any(family.fullmatch(key) for family in families)
-    ]
-    left = [key for key in left if not key.startswith("html.") and key + "_" not in names]
-    assert left == []
-
-
 def said_in_templates() -> list[str]:
     return [key for text in TEMPLATES.values() for key in re.findall(r'say\("([^"]+)"', text)]
 
