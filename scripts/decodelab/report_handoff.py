@@ -33,7 +33,7 @@ TEMPLATE = "summary.md.j2"
 MOST_TARGETS = 5
 MOST_MISSED = 2  # targets that are told in the answer
 MOST_CAUSE = 100  # characters of a root cause
-MOST_VERDICTS = 10
+MOST_ROWS = 9  # of both tables together
 NAMED = 6  # experiments, versions or runs named in one line
 
 
@@ -143,11 +143,14 @@ def _targets(findings: Findings, words: Words) -> Table | None:
 
 
 def _verdicts(findings: Findings, page: str, words: Words) -> Table | None:
-    """A row an experiment; of many those that the summary of the report would keep."""
+    """A row an experiment; of many those that decide first, those without valid data last: they are
+    named below in any case.
+    """
     told = [name for name in findings.experiments if sentences.state(findings, name)]
     if not told:
         return None
-    kept = report_summary.first(findings, told, MOST_VERDICTS)
+    targets = min(len(report_targets.by_metric(findings)), MOST_TARGETS)
+    kept = report_summary.first(findings, told, MOST_ROWS - targets)
     head = [words.say(f"handoff.{key}") for key in ("experiment", "verdict", "effect", "starts")]
     rows = [_row(findings, name, words) for name in kept]
     left = len(told) - len(kept)

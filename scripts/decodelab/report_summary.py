@@ -95,8 +95,10 @@ def _few(notices: Sequence[Line], words: Words) -> list[Line]:
 
 
 def first(findings: Findings, experiments: Sequence[str], most: int) -> list[str]:
-    """Of many experiments those that the summary would keep, in the config's order."""
-    lines = [Line(_weight(findings, name), Md(""), name) for name in experiments]
+    """Of many experiments those that decide first, in the config's order; invalid ones come last."""
+    weights = {name: _weight(findings, name) for name in experiments}
+    last = {name: ANOMALY if weight == INVALID else weight for name, weight in weights.items()}
+    lines = [Line(last[name], Md(""), name) for name in experiments]
     return [line.experiment or "" for line in _weightiest(lines, most)]
 
 

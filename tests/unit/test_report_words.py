@@ -12,7 +12,7 @@ import jinja2.nodes
 import pytest
 import yaml
 
-from decodelab import report, report_labels, words
+from decodelab import report_labels, report_render, words
 from decodelab.markdown import Md
 from decodelab.vocabulary import METRICS, QUESTION_KINDS, VERDICTS
 from decodelab.words import MissingWords, Words
@@ -20,7 +20,9 @@ from decodelab.words import MissingWords, Words
 CATALOGUES = {language: words.load(language) for language in words.LANGUAGES}
 TEXTS = {language: catalogue._texts for language, catalogue in CATALOGUES.items()}
 SCRIPTS = Path(words.__file__).parents[1]
-TEMPLATE = (words.CATALOGUES / report.TEMPLATE).read_text(encoding="utf-8")
+TEMPLATES = {
+    path.name: path.read_text(encoding="utf-8") for path in words.CATALOGUES.glob("*.md.j2")
+}
 CHINESE = re.compile(r"[\u3000-\u303f\u3400-\u9fff\uff00-\uffef]")
 
 
@@ -107,7 +109,7 @@ def said_in_code() -> set[str]:
                 and isinstance(node.args[0], ast.Constant)
             ):
                 keys.add(str(node.args[0].value))
-    return keys | set(re.findall(r'say\("([^"]+)"', TEMPLATE))
+    return keys | set(said_in_templates())
 
 
 def test_every_key_that_is_asked_for_is_there() -> None:
@@ -116,20 +118,69 @@ def test_every_key_that_is_asked_for_is_there() -> None:
     assert asked - set(TEXTS["zh"]) == set()
 
 
-def test_the_template_holds_no_arithmetic_and_no_words() -> None:
-    tree = jinja2.Environment().parse(TEMPLATE)
-    banned = (jinja2.nodes.BinExpr, jinja2.nodes.UnaryExpr, jinja2.nodes.Compare)
-    found = [
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_template_holds_no_arithmetic_no_judgement_and_no_words(name: str) -> None:
+    """Truth tests, `loop.*` and two filters that lay out a table's row; nothing else is worked out."""
+    tree = jinja2.Environment().parse(TEMPLATES[name])
+    nodes = jinja2.nodes
+    banned = (nodes.BinExpr, nodes.UnaryExpr, nodes.Compare, nodes.Concat, nodes.CondExpr)
+    worked_out = [
         node
-        for kind in banned
+        for kind in (*banned, nodes.Test)
         for node in tree.find_all(kind)
-        if not isinstance(node, jinja2.nodes.And | jinja2.nodes.Or | jinja2.nodes.Not)
+        if not isinstance(node, nodes.And | nodes.Or | nodes.Not)
     ]
-    assert found == []
-    filters = {node.name for node in tree.find_all(jinja2.nodes.Filter)}
-    assert filters == {"cells", "rules"}
-    text = "".join(node.data for node in tree.find_all(jinja2.nodes.TemplateData))
+    assert worked_out == []
+    filters = {node.name for node in tree.find_all(nodes.Filter)}
+    assert filters <= set(report_render.FILTERS)
+    own = {macro.name for macro in tree.find_all(nodes.Macro)}
+    called = {node.node.name for node in tree.find_all(nodes.Call) if hasattr(node.node, "name")}
+    assert called <= own | {"say"}
+    text = "".join(node.data for node in tree.find_all(nodes.TemplateData))
     assert re.findall(r"\w+", text) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "{{ a + b }}",
+        "{{ a / b }}",
+        "{% if a > b %}{% endif %}",
+        "{{ 'x' if a else 'y' }}",
+        "{% if a is defined %}{% endif %}",
+        "{{ a | round }}",
+        "a word",
+    ],
+)
+def test_the_check_of_templates_can_fail(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TEMPLATES, "wrong", wrong)
+    with pytest.raises(AssertionError):
+        test_a_template_holds_no_arithmetic_no_judgement_and_no_words("wrong")
+
+
+def said_in_templates() -> list[str]:
+    return [key for text in TEMPLATES.values() for key in re.findall(r'say\("([^"]+)"', text)]
+
+
+def test_no_prose_in_the_code_of_the_report() -> None:
+    """A text that a reader sees stands in the catalogues: code holds keys, marks and docstrings."""
+    for path in SCRIPTS.glob("decodelab/report*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        told = {
+            id(node.body[0].value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef)
+            and isinstance(node.body[0], ast.Expr)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                columns = (
+                    "_" in node.value or "\\s" in node.value or id(node) in told
+                )  # lists of names, patterns, docstrings
+                prose = CHINESE.search(node.value) or re.search(
+                    r"[A-Za-z]{2,} [a-z]{2,} [a-z]{2,}", node.value
+                )
+                assert columns or not prose, f"{path.name}:{node.lineno}: {node.value!r}"
 
 
 def test_numbers_are_rounded_in_one_place() -> None:
