@@ -95,8 +95,8 @@ def draw(findings: Findings, experiment: str) -> Figure | None:
     if not shown:
         return None
     looks = figure_style.plan_colours(findings.plan)
-    sizes = _sizes(shown)
-    unit, factor = _time(shown)
+    sizes = sizes_of(shown)
+    unit, factor = time_unit(shown)
     with figure_style.style():
         figure, grid = plt.subplots(
             1,
@@ -123,13 +123,16 @@ def draw(findings: Findings, experiment: str) -> Figure | None:
     return figure
 
 
-def _time(shown: Sequence[Panel]) -> tuple[str, float]:
+def time_unit(shown: Sequence[Panel]) -> tuple[str, float]:
+    """The axis's unit, and the factor from seconds to it."""
     longest = max(point.ttft_s for panel in shown for point in panel.points)
     return ("s", 1.0) if longest >= 1.0 else ("ms", 1000.0)
 
 
-def _sizes(shown: Sequence[Panel]) -> Mapping[float | None, float]:
-    """Area grows with the prompt; one size where all prompts are as long, or where it is not known."""
+def sizes_of(shown: Sequence[Panel]) -> Mapping[float | None, float]:
+    """Diameter of a mark by prompt tokens. Its area grows with them; one size where all prompts are as long, or where
+    their length is not known.
+    """
     known = sorted(
         {p.prompt_tokens for panel in shown for p in panel.points if p.prompt_tokens is not None}
     )

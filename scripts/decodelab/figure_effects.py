@@ -93,7 +93,7 @@ def draw(findings: Findings, experiment: str) -> Figure | None:
     heights = [INCHES * (1 + 0.32 * (one.label.count("\n") - 1)) for one in shown]
     with figure_style.style():
         figure, axes = plt.subplots(figsize=(10, sum(heights) + 2.0), layout="constrained")
-        reach = _reach(shown)
+        reach = reach_of(shown)
         for place, one in enumerate(shown):
             colour = looks[one.candidate][0] if one.candidate in looks else figure_style.INK
             _row(axes, place, one, colour, reach)
@@ -102,12 +102,18 @@ def draw(findings: Findings, experiment: str) -> Figure | None:
         figure_style.legend_below(figure, _handles(shown))
         figure_style.title(figure, f"Differences with 95 % intervals: {experiment}")
         figure_style.room(figure)
-        runs = [name for one in shown for name in one.runs]
-        figure_style.banner(figure, findings.sources(runs))
+        figure_style.banner(figure, sources_of(findings, experiment))
     return figure
 
 
-def _reach(shown: Sequence[Point]) -> tuple[float, float]:
+def sources_of(findings: Findings, experiment: str) -> list[str]:
+    """Of the compared runs; of the whole experiment where a verdict does not name its runs."""
+    named = [one.runs for one in points(findings, experiment) if one.interval]
+    own = findings.experiments[experiment].get("runs") or []
+    return findings.sources([*(r for runs in named for r in runs), *([] if all(named) else own)])
+
+
+def reach_of(shown: Sequence[Point]) -> tuple[float, float]:
     """The axis, in percent: every interval, every limit and zero, and room for the words."""
     ends = [0.0]
     for one in shown:
@@ -151,10 +157,20 @@ def _axes(axes: Axes, shown: Sequence[Point], reach: tuple[float, float]) -> Non
     axes.set_yticks(range(len(shown)), [one.label for one in shown], fontsize=9.5)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
-    metrics = list(dict.fromkeys(one.metric for one in shown))
-    of = f" of {metrics[0]}" if len(metrics) == 1 else ""
-    unit = "points of a share" if all(one.in_points for one in shown if one.interval) else "%"
+    metric = one_metric(shown)
+    of = f" of {metric}" if metric else ""
+    unit = "points of a share" if all_in_points(shown) else "%"
     axes.set_xlabel(f"change{of} ({unit}; right of zero: as asked for)")
+
+
+def one_metric(shown: Sequence[Point]) -> str | None:
+    """What all rows are of; None where they are of several."""
+    metrics = {one.metric for one in shown}
+    return metrics.pop() if len(metrics) == 1 else None
+
+
+def all_in_points(shown: Sequence[Point]) -> bool:
+    return all(one.in_points for one in shown if one.interval)
 
 
 def _handles(shown: Sequence[Point]) -> list[Any]:

@@ -23,6 +23,7 @@ MAX_PANELS = 6
 COLUMNS = 3
 LEAST_GAPS = 20  # fewer are no distribution
 LEAST_MS = 0.1  # of the axis: shorter gaps are deltas of one read, and stand at its left end
+MARKS = 20  # of a line, about
 SEVERAL = 0.5  # a point is marked where most of its gaps end in a delta of several tokens
 
 Look = tuple[str, str]
@@ -39,6 +40,21 @@ class Line:
     ms: list[float]
     shares: list[float]
     several: list[bool]  # by point: most of its gaps end in a delta known to hold several tokens
+
+    @property
+    def drawn_ms(self) -> list[float]:
+        """As the axis has room for them."""
+        return [max(value, LEAST_MS) for value in self.ms]
+
+    @property
+    def marked(self) -> list[tuple[float, float]]:
+        """Of the points of several tokens, as many as can be told apart: ms as drawn, and share."""
+        found = [
+            (ms, share)
+            for ms, share, several in zip(self.drawn_ms, self.shares, self.several, strict=True)
+            if several
+        ]
+        return found[:: max(1, len(found) // MARKS)]
 
     @property
     def median_ms(self) -> float:
@@ -133,12 +149,12 @@ def draw(findings: Findings, experiment: str) -> Figure | None:
 
 
 def _plot(axes: Axes, line: Line, colour: str, dash: Any) -> None:
-    ms = [max(value, LEAST_MS) for value in line.ms]
-    axes.plot(ms, line.shares, color=colour, linestyle=dash, lw=1.6, drawstyle="steps-post")
+    axes.plot(
+        line.drawn_ms, line.shares, color=colour, linestyle=dash, lw=1.6, drawstyle="steps-post"
+    )
     axes.plot([max(line.median_ms, LEAST_MS)], [0.5], "o", color=colour, ms=6, mec="white", mew=0.8)
-    several = [(x, y) for x, y, many in zip(ms, line.shares, line.several, strict=True) if many]
-    if several:
-        x, y = zip(*several[:: max(1, len(several) // 20)], strict=True)
+    if line.marked:
+        x, y = zip(*line.marked, strict=True)
         axes.plot(x, y, "d", color=colour, mfc="white", ms=4.5, mew=1.0, lw=0)
 
 

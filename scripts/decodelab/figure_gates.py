@@ -34,6 +34,7 @@ class Dot:
     met: bool | None  # None: not known, or the run is invalid
     margin: float | None  # share of the target; + on the side that meets it
     interval: tuple[float, float] | None
+    n: int | None  # requests
     run: str
 
 
@@ -43,6 +44,10 @@ class Panel:
     op: str
     target: float
     rows: dict[str, list[Dot]]  # by label; every panel has the same labels
+
+    @property
+    def limit(self) -> str:
+        return numbers.target(self.metric, self.target, self.op)
 
 
 def panels(findings: Findings) -> list[Panel]:
@@ -86,6 +91,7 @@ def _dot(findings: Findings, gate: Gate) -> Dot:
         gate.get("met"),
         gate.get("margin"),
         _interval(findings, gate),
+        gate.get("n"),
         gate["run"],
     )
 
@@ -139,7 +145,7 @@ def draw(findings: Findings) -> Figure | None:
 
 
 def _panel(axes: Axes, panel: Panel) -> None:
-    factor = _factor(panel)
+    factor = factor_of(panel)
     aim = panel.target * factor
     values = [d.value for row in panel.rows.values() for d in row if d.value is not None]
     bounds = [b for row in panel.rows.values() for d in row for b in d.interval or ()]
@@ -150,7 +156,7 @@ def _panel(axes: Axes, panel: Panel) -> None:
         for dot in dots:
             _dot_drawn(axes, place, dot, factor)
         axes.annotate(
-            _said(dots),
+            said(dots),
             (1.0, place),
             xycoords=("axes fraction", "data"),
             xytext=(4, 0),
@@ -159,24 +165,20 @@ def _panel(axes: Axes, panel: Panel) -> None:
             fontsize=9,
             color=_colour(dots),
         )
-    labels = [_short(label) for label in panel.rows]
+    labels = [short(label) for label in panel.rows]
     axes.set_yticks(range(len(labels)), labels, fontsize=9)
     axes.set_ylim(len(panel.rows) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
-    axes.set_title(
-        f"{panel.metric} {numbers.target(panel.metric, panel.target, panel.op)}",
-        loc="left",
-        fontsize=10,
-    )
+    axes.set_title(f"{panel.metric} {panel.limit}", loc="left", fontsize=10)
     axes.set_xlabel(numbers.unit(panel.metric))
 
 
-def _short(label: str) -> str:
+def short(label: str) -> str:
     return "\n".join(figure_style.shortened(line, LABEL) for line in label.split("\n"))
 
 
-def _factor(panel: Panel) -> float:
-    """A share is told in percent."""
+def factor_of(panel: Panel) -> float:
+    """From the metric's unit to the axis's: a share is told in percent."""
     return 100.0 if METRICS[panel.metric].unit == "share" else 1.0
 
 
@@ -199,21 +201,26 @@ def _dot_drawn(axes: Axes, place: int, dot: Dot, factor: float) -> None:
     )
 
 
-def _colour(dots: Sequence[Dot]) -> str:
-    """Of the worst."""
+def worst(dots: Sequence[Dot]) -> bool | None:
+    """Whether all starts met the target; None: of one it is not known, and none missed it."""
     states = [dot.met for dot in dots]
     if False in states:
-        return MISSED
-    return MET if True in states and None not in states else figure_style.FAINT
+        return False
+    return True if True in states and None not in states else None
 
 
-def _said(dots: Sequence[Dot]) -> str:
-    """The margin of the worst start."""
+def _colour(dots: Sequence[Dot]) -> str:
+    met = worst(dots)
+    return figure_style.FAINT if met is None else MET if met else MISSED
+
+
+def said(dots: Sequence[Dot], unknown: str = "not known", undecided: str = "open") -> str:
+    """The margin of the worst start, or the word that stands for it."""
     margins = [dot.margin for dot in dots if dot.margin is not None]
     if all(dot.value is None for dot in dots):
-        return "not known" if dots else ""
+        return unknown if dots else ""
     if not margins:
-        return "open" if any(dot.value is not None for dot in dots) else ""
+        return undecided
     worst = min(margins)
     return numbers.effect(worst, 1 if abs(worst) < CLOSE else 0)
 

@@ -31,6 +31,10 @@ class Bar:
     launches: int
     state: str  # "", invalid, order only, no times
 
+    @property
+    def total_ms(self) -> float:
+        return sum(self.ms.values())
+
 
 def bars(findings: Findings, experiment: str, phase: str) -> list[Bar]:
     groups = step_groups.of_experiment(findings, experiment)
@@ -61,17 +65,25 @@ def renamed(findings: Findings, experiment: str) -> dict[str, str]:
     return figure_font.stand_ins(names, "region")
 
 
+def panels(findings: Findings, experiment: str) -> dict[str, list[Bar]]:
+    """The bars of each phase that has any, small regions put together."""
+    found = {phase: bars(findings, experiment, phase) for phase in PHASES}
+    found["prefill"] = [bar for bar in found["prefill"] if bar.ms]
+    found = {phase: those for phase, those in found.items() if any(bar.ms for bar in those)}
+    together = _small([bar for those in found.values() for bar in those])
+    return {p: [_gathered(bar, together) for bar in those] for p, those in found.items()}
+
+
+def regions_of(shown: Mapping[str, Sequence[Bar]]) -> list[str]:
+    """As a step goes."""
+    return figure_step_style.order({n for found in shown.values() for bar in found for n in bar.ms})
+
+
 def draw(findings: Findings, experiment: str) -> Figure | None:
-    panels = {phase: bars(findings, experiment, phase) for phase in PHASES}
-    panels["prefill"] = [bar for bar in panels["prefill"] if bar.ms]
-    panels = {phase: found for phase, found in panels.items() if any(bar.ms for bar in found)}
-    if not panels:
+    shown = panels(findings, experiment)
+    if not shown:
         return None
-    together = _small([bar for found in panels.values() for bar in found])
-    shown = {p: [_gathered(bar, together) for bar in found] for p, found in panels.items()}
-    regions = figure_step_style.order(
-        {n for found in shown.values() for bar in found for n in bar.ms}
-    )
+    regions = regions_of(shown)
     high = [len(found) * INCHES + 0.3 for found in shown.values()]
     of, names = figure_step_style.looks(findings), renamed(findings, experiment)
     below = figure_step_style.legend_inches(regions, names)
@@ -91,19 +103,17 @@ def draw(findings: Findings, experiment: str) -> Figure | None:
         figure_step_style.legend(figure, regions, of, names)
         figure_style.title(figure, f"Where a step's time goes: {experiment}")
         figure_style.room(figure)
-        figure_style.banner(figure, findings.sources(_runs(findings, experiment)))
+        figure_style.banner(figure, findings.sources(runs(findings, experiment)))
     return figure
 
 
-def _runs(findings: Findings, experiment: str) -> list[str]:
+def runs(findings: Findings, experiment: str) -> list[str]:
     return [n for g in step_groups.of_experiment(findings, experiment) if g.arm for n in g.profiles]
 
 
 def _small(found: Sequence[Bar]) -> set[str]:
     """Regions too small to be seen in any bar; one alone keeps its name."""
-    large = {
-        name for bar in found for name, ms in bar.ms.items() if ms >= SMALL * sum(bar.ms.values())
-    }
+    large = {name for bar in found for name, ms in bar.ms.items() if ms >= SMALL * bar.total_ms}
     small = {name for bar in found for name in bar.ms} - large
     return small if len(small) > 1 else set()
 
@@ -122,7 +132,7 @@ def _panel(
     regions: Sequence[str],
     of: Mapping[str, figure_step_style.Look],
 ) -> None:
-    longest = max(sum(bar.ms.values()) for bar in found)
+    longest = max(bar.total_ms for bar in found)
     axes.set_xlim(0, longest * 1.16)
     for place, bar in enumerate(found):
         left = 0.0

@@ -13,7 +13,7 @@ from matplotlib import colors
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from decodelab import figure_font, figure_style, step_regions
+from decodelab import figure_font, step_regions
 from decodelab.findings import Findings
 
 OTHERS = "others (< 1% each)"
@@ -67,10 +67,13 @@ def order(regions: Iterable[str]) -> list[str]:
 
 
 def ink(colour: str) -> str:
-    """Text that can be read on the colour."""
-    red, green, blue = colors.to_rgb(colour)
-    light = 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.45
-    return figure_style.INK if light else "white"
+    """Black or white, whichever can be read better on the colour (WCAG: at least 4.5 to 1 of any)."""
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+        for part in colors.to_rgb(colour)
+    ]
+    light = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05
+    return "#000000" if light / 0.05 > 1.05 / light else "#ffffff"
 
 
 def legend(

@@ -53,26 +53,26 @@ def tracks(timeline: Sequence[Mapping[str, Any]]) -> list[Track]:
     """The engine first, then each rank: its host's spans, and its device's where there are any."""
     chosen = steps(timeline)
     ranks = sorted({one["rank"] for one in timeline if one["rank"] is not None})[:MAX_RANKS]
-    window = _window(timeline, chosen)
-    found = [_track("engine", [o for o in timeline if o["rank"] is None], window)]
+    shown = window(timeline, chosen)
+    found = [_track("engine", [o for o in timeline if o["rank"] is None], shown)]
     for rank in ranks:
         mine = [o for o in timeline if o["rank"] == rank and o["step"] in chosen]
         for device in (False, True):
             label = f"rank {rank}" + (" device" if device else "")
             own = [o for o in mine if bool(o.get("device")) is device]
-            found.append(_track(label, own, window))
+            found.append(_track(label, own, shown))
     return [track for track in found if track.spans]
 
 
-def _window(timeline: Sequence[Mapping[str, Any]], chosen: Sequence[int]) -> tuple[float, float]:
+def window(timeline: Sequence[Mapping[str, Any]], chosen: Sequence[int]) -> tuple[float, float]:
     spans = [
         s for o in timeline if o["rank"] is not None and o["step"] in chosen for s in o["spans"]
     ]
     return min((s[2] for s in spans), default=0.0), max((s[3] for s in spans), default=0.0)
 
 
-def _track(label: str, entries: Sequence[Mapping[str, Any]], window: tuple[float, float]) -> Track:
-    begin, end = window
+def _track(label: str, entries: Sequence[Mapping[str, Any]], shown: tuple[float, float]) -> Track:
+    begin, end = shown
     spans = [(str(r), int(d), float(b), float(e)) for one in entries for r, d, b, e in one["spans"]]
     return Track(label, tuple(s for s in spans if s[3] >= begin and s[2] <= end))
 
@@ -98,7 +98,7 @@ def draw(findings: Findings, run: str) -> Figure | None:
         )
         _rows(axes, shown, of)
         _steps(axes, timeline)
-        axes.set_xlim(*_window(timeline, steps(timeline)))
+        axes.set_xlim(*window(timeline, steps(timeline)))
         axes.set_xlabel("ms since the first step began")
         figure_step_style.legend(figure, regions, of, names)
         figure_style.title(figure, f"Decode steps: {run}")
@@ -112,9 +112,8 @@ def _rows(axes: Axes, shown: Sequence[Track], of: Mapping[str, figure_step_style
     fine_ms = FINE * (
         max(s[3] for t in shown for s in t.spans) - min(s[2] for t in shown for s in t.spans)
     )
-    y, ticks = 0.0, []
-    for track in shown:
-        ticks.append(y + track.depths / 2)
+    places = tops(shown)
+    for track, y in zip(shown, places, strict=False):
         for name in dict.fromkeys(span[0] for span in track.spans):
             for depth in range(track.depths):
                 own = [(b, e - b) for r, d, b, e in track.spans if (r, d) == (name, depth)]
@@ -129,19 +128,33 @@ def _rows(axes: Axes, shown: Sequence[Track], of: Mapping[str, figure_step_style
                         edgecolor=EDGE,
                         lw=line,
                     )
-        y += track.depths + 0.5
-        axes.axhline(y - 0.29, color="#bbbbbb", lw=0.6)
+        axes.axhline(y + track.depths + 0.21, color="#bbbbbb", lw=0.6)
+    ticks = [y + track.depths / 2 for track, y in zip(shown, places, strict=False)]
     axes.set_yticks(ticks, [track.label for track in shown])
-    axes.set_ylim(y - 0.3, -0.2)
+    axes.set_ylim(places[-1] - 0.3, -0.2)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
 
 
+def begins(timeline: Sequence[Mapping[str, Any]]) -> dict[int, float]:
+    """When each step begins (ms) on the first rank that begins it."""
+    workers = [one for one in timeline if one["rank"] is not None]
+    return {
+        number: min(s[2] for one in workers if one["step"] == number for s in one["spans"])
+        for number in steps(timeline)
+    }
+
+
+def tops(shown: Sequence[Track]) -> list[float]:
+    """Where each track begins on the axis, counted downwards; the last one is the axis's end."""
+    found = [0.0]
+    for track in shown:
+        found.append(found[-1] + track.depths + 0.5)
+    return found
+
+
 def _steps(axes: Axes, timeline: Sequence[Mapping[str, Any]]) -> None:
-    """Where each step begins on the first rank that begins it."""
-    for number in steps(timeline):
-        workers = [o for o in timeline if o["rank"] is not None and o["step"] == number]
-        begin = min(span[2] for one in workers for span in one["spans"])
+    for number, begin in begins(timeline).items():
         axes.axvline(begin, color=figure_style.INK, lw=0.9, linestyle=(0, (2, 2)))
         axes.annotate(
             f"step {number}",

@@ -6,9 +6,7 @@ times or the samples are not there. Zero is the start of the run's first request
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
@@ -16,12 +14,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from decodelab import anomalies, figure_style, queue_estimate
+from decodelab import figure_style, request_bars
 from decodelab.findings import Findings, Row
+from decodelab.request_bars import Bar, Batch
 
-MAX_REQUESTS = 64
-TICKS = 30  # labels of requests, at most
-QUEUE, WAIT, DECODE, FAILED = "#F0E442", "#C9D6E2", "#0072B2", "#B00020"
+COLOURS = {"queue": "#F0E442", "wait": "#C9D6E2", "decode": "#0072B2", "failed": "#B00020"}
 QUEUE_EDGE = "#8A7F00"
 BATCH_INCHES = 1.5
 METERS = (
@@ -35,12 +32,12 @@ def draw_requests(findings: Findings, run: str) -> Figure | None:
     """Queue, prefill and decode of each request; how many run at once, utilisation and power below on the same axis,
     where they are known.
     """
-    shown = bars(findings, run)
+    shown = request_bars.bars(findings, run)
     if not shown:
         return None
     samples = timed_samples(findings, run)
     meters = [meter for meter in METERS[:2] if has(samples, meter[0])]
-    counted = batch(findings, run)
+    counted = request_bars.batch(findings, run)
     height = min(6.0, 1.4 + 0.34 * len(shown))
     heights = [height, *([BATCH_INCHES] if counted else []), *[1.7] * len(meters)]
     with figure_style.style():
@@ -54,9 +51,9 @@ def draw_requests(findings: Findings, run: str) -> Figure | None:
             layout="constrained",
         )
         axes = list(grid[:, 0])
-        _bars(axes[0], shown, len(all_timed(findings, run)))
+        _bars(axes[0], shown, len(request_bars.all_timed(findings, run)))
         if counted:
-            _batch(axes[1], counted, max_running(findings, run))
+            _batch(axes[1], counted)
         for panel, (column, label) in zip(axes[len(axes) - len(meters) :], meters, strict=True):
             _meter(panel, samples, column, label)
             _shade(panel, [one.row for one in shown])
@@ -75,7 +72,7 @@ def draw_telemetry(findings: Findings, run: str) -> Figure | None:
     meters = [meter for meter in METERS if has(samples, meter[0])]
     if not meters:
         return None
-    requests = timed(findings, run) if related else []
+    requests = request_bars.timed(findings, run) if related else []
     with figure_style.style():
         figure, grid = plt.subplots(
             len(meters),
@@ -96,29 +93,6 @@ def draw_telemetry(findings: Findings, run: str) -> Figure | None:
     return figure
 
 
-def timed(findings: Findings, run: str) -> list[Row]:
-    """As many of the run's requests as a figure has room for."""
-    return all_timed(findings, run)[:MAX_REQUESTS]
-
-
-def all_timed(findings: Findings, run: str) -> list[Row]:
-    """The run's requests that have times, in order of their start, their times counted from the
-    first start.
-    """
-    known = [row for row in findings.requests.get(run, []) if row.get("t_start_s") is not None]
-    if not known:
-        return []
-    zero = min(row["t_start_s"] for row in known)
-    moved = [
-        {**row, **{name: row[name] - zero for name in _TIMES if row.get(name) is not None}}
-        for row in known
-    ]
-    return sorted(moved, key=lambda row: (row["t_start_s"], row.get("index") or 0))
-
-
-_TIMES = ("t_start_s", "t_first_s", "t_last_s", "t_end_s")
-
-
 def timed_samples(findings: Findings, run: str) -> list[Row]:
     return [row for row in findings.telemetry.get(run, []) if row.get("t_s") is not None]
 
@@ -133,121 +107,15 @@ def has(samples: Sequence[Row], column: str) -> bool:
     return any(row.get(column) is not None for row in samples)
 
 
-@dataclass(frozen=True)
-class Bar:
-    """One request: it waits from `start` to `first`, then decodes to `end` (seconds). Of the wait the first `queue`
-    seconds lie in the server's queue, by estimate; None: not known.
-    """
-
-    number: int  # from 1
-    start: float
-    first: float  # `end` where no token came
-    end: float
-    outcome: str
-    row: Row
-    queue: float | None = None
-
-    @property
-    def begin(self) -> float | None:
-        """When the server took it on, by estimate."""
-        return None if self.queue is None else self.start + self.queue
-
-    @property
-    def failed(self) -> bool:
-        return self.outcome != "ok"
-
-
-def bars(findings: Findings, run: str) -> list[Bar]:
-    """As many as a figure has room for, in order of their start."""
-    return _all_bars(findings, run)[:MAX_REQUESTS]
-
-
-def _all_bars(findings: Findings, run: str) -> list[Bar]:
-    waits = queue_s(findings, run)
-    return [bar(row, waits.get(row["index"])) for row in all_timed(findings, run)]
-
-
-def queue_s(findings: Findings, run: str) -> dict[int, float]:
-    """Estimated seconds in the queue by a request's index; empty where nothing is estimated."""
-    row = findings.runs.get(run)
-    requests = findings.requests.get(run, [])
-    if row is None or not requests:
-        return {}
-    closed = None if row.get("rate") else row.get("concurrency")
-    return queue_estimate.queue_s(requests, max_running(findings, run), closed)
-
-
-def max_running(findings: Findings, run: str) -> int | None:
-    """How many sequences the server takes at once."""
-    row = findings.runs.get(run)
-    return None if row is None else anomalies.max_num_seqs(findings.plan, row, findings.starts)
-
-
-@dataclass(frozen=True)
-class Batch:
-    """How many requests at once, from each time (s) to the next: in flight, taken on by the server (by estimate; None:
-    not known) and in decode.
-    """
-
-    t_s: list[float]
-    in_flight: list[int]
-    running: list[int] | None
-    in_decode: list[int]
-
-
-def batch(findings: Findings, run: str) -> Batch | None:
-    """Over all of a run's requests; None where fewer than two of them have times."""
-    found = _all_bars(findings, run)
-    if len(found) < 2:
-        return None
-    ends = [one.row["t_end_s"] if one.row.get("t_end_s") is not None else one.end for one in found]
-    flights = [(one.start, end) for one, end in zip(found, ends, strict=True)]
-    begins = [one.begin for one in found]
-    taken = [(b, end) for b, end in zip(begins, ends, strict=True) if b is not None]
-    decodes = [(one.first, one.end) for one in found if one.end > one.first]
-    times = sorted({t for spans in (flights, taken, decodes) for span in spans for t in span})
-    running = _counts(taken, times) if len(taken) == len(found) else None
-    return Batch(times, _counts(flights, times), running, _counts(decodes, times))
-
-
-def _counts(spans: Sequence[tuple[float, float]], times: Sequence[float]) -> list[int]:
-    """Spans that hold each time, their begin included and their end not."""
-    begins, ends = sorted(b for b, _ in spans), sorted(e for _, e in spans)
-    return [bisect.bisect_right(begins, t) - bisect.bisect_right(ends, t) for t in times]
-
-
-def bar(row: Row, queue: float | None = None) -> Bar:
-    start, first = row["t_start_s"], row.get("t_first_s")
-    last = row.get("t_last_s") if row.get("t_last_s") is not None else row.get("t_end_s")
-    end = last if last is not None else start
-    number = int(row.get("index") or 0) + 1
-    first = first if first is not None else end
-    return Bar(number, start, first, end, str(row["outcome"]), row, queue)
-
-
 def _bars(axes: Axes, shown: Sequence[Bar], total: int) -> None:
     for place, one in enumerate(shown):
-        begin = one.start if one.begin is None else min(one.begin, one.first)
-        if begin > one.start:
-            axes.barh(
-                place,
-                begin - one.start,
-                left=one.start,
-                height=0.62,
-                color=QUEUE,
-                hatch="////",
-                edgecolor=QUEUE_EDGE,
-                lw=0,
-            )
-        axes.barh(place, one.first - begin, left=begin, height=0.62, color=WAIT)
-        if one.end != one.first:
-            colour = FAILED if one.failed else DECODE
-            axes.barh(place, one.end - one.first, left=one.first, height=0.62, color=colour)
+        for name, begin, end in one.parts:
+            look = {"hatch": "////", "edgecolor": QUEUE_EDGE, "lw": 0} if name == "queue" else {}
+            axes.barh(place, end - begin, left=begin, height=0.62, color=COLOURS[name], **look)
         if one.failed:
             said = f"  {one.outcome}"
-            axes.text(one.end, place, said, va="center", color=FAILED, fontsize=9)
-    every = -(-len(shown) // TICKS)
-    places = range(0, len(shown), every)
+            axes.text(one.end, place, said, va="center", color=COLOURS["failed"], fontsize=9)
+    places = request_bars.ticks(shown)
     axes.set_yticks(places, [str(shown[place].number) for place in places])
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.grid(axis="y", visible=False)
@@ -258,31 +126,35 @@ def _bars(axes: Axes, shown: Sequence[Bar], total: int) -> None:
 
 def _bar_legend(axes: Axes, shown: Sequence[Bar]) -> None:
     """A wait is told apart where it is known of every request."""
-    apart = all(one.queue is not None for one in shown)
-    handles = [Patch(color=WAIT, label="prefill" if apart else "waiting (queue + prefill)")]
+    apart = request_bars.told_apart(shown)
+    waits = "prefill" if apart else "waiting (queue + prefill)"
+    handles = [Patch(color=COLOURS["wait"], label=waits)]
     if apart and any(one.queue for one in shown):
         handles.insert(
             0,
             Patch(
-                facecolor=QUEUE,
+                facecolor=COLOURS["queue"],
                 hatch="////",
                 edgecolor=QUEUE_EDGE,
                 lw=0,
                 label="queue (estimated)",
             ),
         )
-    handles.append(Patch(color=DECODE, label="decode"))
+    handles.append(Patch(color=COLOURS["decode"], label="decode"))
     if any(one.failed for one in shown):
-        handles.append(Patch(color=FAILED, label="not ok"))
+        handles.append(Patch(color=COLOURS["failed"], label="not ok"))
     axes.legend(handles=handles, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(handles))
 
 
-def _batch(axes: Axes, counted: Batch, limit: int | None) -> None:
-    axes.fill_between(counted.t_s, counted.in_flight, step="post", color=WAIT, label="in flight")
-    if counted.running is not None and counted.running != counted.in_flight:
+def _batch(axes: Axes, counted: Batch) -> None:
+    lines, t_s = counted.lines, counted.t_s
+    axes.fill_between(
+        t_s, lines["in_flight"], step="post", color=COLOURS["wait"], label="in flight"
+    )
+    if "running" in lines:
         axes.step(
-            counted.t_s,
-            counted.running,
+            t_s,
+            lines["running"],
             where="post",
             color=figure_style.INK,
             lw=1.3,
@@ -290,9 +162,16 @@ def _batch(axes: Axes, counted: Batch, limit: int | None) -> None:
             zorder=4,
             label="running (estimated)",
         )
-    axes.step(counted.t_s, counted.in_decode, where="post", color=DECODE, lw=1.6, label="in decode")
-    top = max(counted.in_flight)
-    if limit is not None and limit <= 1.5 * top:
+    axes.step(
+        t_s,
+        lines["in_decode"],
+        where="post",
+        color=COLOURS["decode"],
+        lw=1.6,
+        label="in decode",
+    )
+    top, limit = max(counted.in_flight), counted.limit
+    if limit is not None:
         axes.axhline(limit, color=figure_style.TARGET, lw=1.1, linestyle=(0, (6, 2)), zorder=1.5)
         axes.annotate(
             f"max-num-seqs {limit}",

@@ -5,7 +5,7 @@ that workflow/report/html/figures.js draws. A kind that is not in the table show
 HTML too.
 
 A new kind is one line of `KINDS`: a function that takes the findings, the entry's subject (the
-experiment's name, or the run's) and a catalogue, and returns a `Plot` or None.
+experiment's name, or the run's; of the whole study none) and a catalogue, and returns a `Plot` or None.
 """
 
 from __future__ import annotations
@@ -15,15 +15,33 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from decodelab import plot_curve, plot_grid, plot_pareto, plot_timeline, words
+from decodelab import (
+    plot_cached,
+    plot_curve,
+    plot_effects,
+    plot_gaps,
+    plot_gates,
+    plot_grid,
+    plot_pareto,
+    plot_step_stack,
+    plot_step_timeline,
+    plot_timeline,
+    words,
+)
 from decodelab.findings import Findings
 from decodelab.plot import Plot
 from decodelab.words import Words
 
 KINDS: Mapping[str, Callable[[Findings, str, Words], Plot | None]] = {
+    "gates": plot_gates.build,
     "curve": plot_curve.build,
+    "effects": plot_effects.build,
+    "itl": plot_gaps.build,
+    "cached": plot_cached.build,
     "timeline": plot_timeline.requests,
     "telemetry": plot_timeline.telemetry,
+    "step_stack": plot_step_stack.build,
+    "step_timeline": plot_step_timeline.build,
     "grid": plot_grid.build,
     "pareto": plot_pareto.build,
 }

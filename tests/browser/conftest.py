@@ -5,6 +5,7 @@ Without Chromium every test here is skipped.
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 import subprocess
@@ -23,6 +24,8 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.support.ui import WebDriverWait
 
 from decodelab import figures, html_page
+from decodelab.columns import COLUMNS
+from tests.unit import profile_samples
 from tests.unit.small_config import SMALL
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -110,10 +113,64 @@ def browser(driver: webdriver.Chrome) -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report of the small study that the report's golden texts are of, by the three steps."""
-    folder = tmp_path_factory.mktemp("report")
-    given = ["--plan", str(FIXTURE / "plan.json"), "--tables", str(FIXTURE / "tables")]
-    given += ["--verdicts", str(FIXTURE / "verdicts.json")]
+    """The report of the small study that the report's golden texts are of, with gaps and profiles."""
+    root = tmp_path_factory.mktemp("report")
+    return written(whole_study(root / "study"), root)
+
+
+@pytest.fixture(scope="session")
+def hostile_names(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with markup for a variant's name, a region's and a line of a server's log."""
+    root = tmp_path_factory.mktemp("names")
+    study = whole_study(root / "study", region=MARKUP)
+    for name in ("plan.json", "verdicts.json"):
+        text = (study / name).read_text(encoding="utf-8")
+        text = text.replace('"noparser"', json.dumps(MARKUP))
+        (study / name).write_text(text, encoding="utf-8")
+    for path in (study / "tables").glob("*.csv"):
+        with path.open(encoding="utf-8", newline="") as handle:
+            rows = list(csv.DictReader(handle))
+        for row in rows:
+            changed = {
+                "variant": row.get("variant") == "noparser",
+                "root_cause": row.get("root_cause"),
+            }
+            row.update({name: MARKUP for name, hit in changed.items() if hit})
+        write_table(path, rows)
+    return written(study, root)
+
+
+def whole_study(folder: Path, region: str = "my_norm") -> Path:
+    """A copy of the fixture, with what each kind of figure wants."""
+    shutil.copytree(FIXTURE, folder)
+    regions = {**profile_samples.DECODE, region: (40.0, 3.0, 0.1)}
+    profile = profile_samples.event(
+        profile_samples.table(regions),
+        profile_samples.PREFILL,
+        timeline=profile_samples.timeline(),
+    )
+    profile_samples.write(folder, {"decode_noparser_short_c1_t128_r3": profile})
+    gaps = [
+        {"run": f"decode_noparser_short_c{c}_t128_r4", "n_gaps": 400, "share": n / 20}
+        | {"itl_s": 0.005 * c * n, "several_share": 1.0 if n > 15 else 0.0}
+        for c in (1, 2)
+        for n in range(21)
+    ]
+    write_table(folder / "tables" / "itl.csv", gaps)
+    return folder
+
+
+def write_table(path: Path, rows: list[dict[str, Any]]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as handle:
+        writer = csv.DictWriter(handle, list(COLUMNS[path.stem]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def written(study: Path, folder: Path) -> Path:
+    """The report of a study by the three steps."""
+    given = ["--plan", str(study / "plan.json"), "--tables", str(study / "tables")]
+    given += ["--verdicts", str(study / "verdicts.json")]
     drawn = ["--figures", str(folder / "figures")]
     draw_figures.main([*given, "--out", drawn[1]])
     pages = []

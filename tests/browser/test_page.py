@@ -8,6 +8,7 @@ import io
 import re
 import subprocess
 import unicodedata
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from decodelab import plots
 from tests.browser.conftest import FIXTURE, MARKUP, Browser
 
 SHOWN = ".page[data-language='{0}'] figure[data-plot]"
@@ -36,11 +38,11 @@ return {
     text: figure.textContent,
 };
 """
-# Whether every trace of a variant is switched off.
-OFF = """
+# Whether every trace of a variant is as visible as that.
+TOGGLED = """
 const plot = document.querySelector(arguments[0] + ' .plot');
 const mine = plot._fullData.filter((trace) => trace.legendgroup === 'noparser');
-return mine.length > 1 && mine.every((trace) => trace.visible === 'legendonly');
+return mine.length > 1 && mine.every((trace) => trace.visible === arguments[1]);
 """
 LANGUAGE = """
 const height = (language) => document.querySelector(`.page[data-language=${language}]`).offsetHeight > 0;
@@ -52,7 +54,7 @@ return boxes.filter((box) => box.scrollWidth > box.clientWidth).map((box) => box
 """
 
 
-def plots(browser: Browser, language: str) -> list[str]:
+def plots_of(browser: Browser, language: str) -> list[str]:
     names = browser.run(
         f'return [...document.querySelectorAll("{SHOWN.format(language)}")].map(f => f.dataset.plot)'
     )
@@ -88,14 +90,9 @@ def test_the_policy_stops_a_request(browser: Browser, page: Path) -> None:
 
 def test_every_figure_is_drawn_with_all_its_marks(browser: Browser, page: Path) -> None:
     browser.open(page)
-    names = plots(browser, "zh")
-    assert {name.split("_")[0] for name in names} == {
-        "curve",
-        "timeline",
-        "telemetry",
-        "grid",
-        "pareto",
-    }
+    names = plots_of(browser, "zh")
+    kinds = {kind for kind in plots.KINDS for name in names if name.startswith(f"{kind}_")}
+    assert kinds == set(plots.KINDS)
     for name in names:
         found: dict[str, Any] = browser.run(POINTS, selector("zh", name))
         for kind in ("markers", "bars", "lines", "maps"):
@@ -132,15 +129,77 @@ def test_hovering_tells_the_value_with_its_unit(browser: Browser, page: Path) ->
     assert "variant: noparser" in told
 
 
+# The hover text of the first mark of each figure, by its file.
+HOVERS = """
+const told = {};
+for (const figure of document.querySelectorAll(arguments[0])) {
+    const plot = figure.querySelector('.plot');
+    const told_of = (trace) => trace.hovertemplate && !trace.hovertemplate.startsWith('%{meta}: ');
+    const curve = plot.data.findIndex(told_of);
+    const trace = plot.data[curve];
+    const point = trace.type === 'heatmap' ? [0, 0] : 0;
+    Plotly.Fx.hover(plot, [{ curveNumber: curve, pointNumber: point }], trace.xaxis + trace.yaxis);
+    const texts = [...plot.querySelectorAll('.hovertext')];
+    told[figure.dataset.plot] = texts.map((text) => text.textContent).join(' ');
+    Plotly.Fx.unhover(plot);
+}
+return told;
+"""
+
+
+def test_each_kind_of_figure_tells_values_with_units(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    browser.choose("language-en")
+    told = browser.run(HOVERS, SHOWN.format("en"))
+    wanted = {
+        "gates_targets": r"e2e TPS.* tok/s.*target: .*requests \(n\): \d",
+        "effects_parser": r"decode_rate: −4\.7%.*95% interval: −8\.7% … −0\.7%.*runs \(n\): \d",
+        "itl_concurrency": r"gaps \(n\): 400.*gaps at or below 0\.000 ms: 0%",
+        "cached_tools": r"request: \d+.*TTFT: [\d.]+s.*cached tokens: \d+",
+        "step_stack_parser": r"region: .* ms.*share of the step: [\d.]+%.*launches \(n\): 1",
+        "step_timeline_": r"region: .*rank 0: [\d.]+ ms.*begins at: [\d.]+ ms",
+    }
+    for name, pattern in wanted.items():
+        (text,) = [text for file, text in told.items() if file.startswith(name)][:1]
+        assert re.search(pattern, text), (name, text)
+
+
+def test_the_legend_is_used_by_keyboard(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    name = selector("zh", "curve_concurrency.svg")
+    entry = browser.driver.find_element(By.CSS_SELECTOR, f"{name} .legendtoggle")
+    assert entry.get_attribute("aria-label") == "noparser"
+    browser.run("arguments[0].focus()", entry)
+    for hidden in (True, False):
+        ActionChains(browser.driver).send_keys(Keys.ENTER).perform()
+        browser.wait(TOGGLED, name, "legendonly" if hidden else True)
+        focused = "return document.activeElement.getAttribute(arguments[0])"
+        assert browser.run(focused, "aria-label") == "noparser", "the focus stays where it was"
+        assert browser.run(focused, "aria-pressed") == str(not hidden).lower()
+
+
+def test_every_control_is_a_stop_of_the_keyboard(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    stops = browser.run(
+        """const shown = document.querySelector('.page[data-language=zh]');
+        const inner = shown.querySelectorAll('th button, summary, .modebar-btn, .legendtoggle');
+        const name = (e) => e.ariaLabel || e.textContent || e.labels[0].textContent;
+        const all = [...document.querySelectorAll('.bar input'), ...inner];
+        return all.map((e) => [e.outerHTML.slice(0, 80), e.tabIndex, name(e)]);"""
+    )
+    assert len(stops) > 50
+    assert [stop for stop in stops if stop[1] != 0 or not stop[2].strip()] == []
+
+
 def test_the_legend_hides_a_variant(browser: Browser, page: Path) -> None:
     browser.open(page)
     name = selector("zh", "curve_concurrency.svg")
     entry = browser.driver.find_element(By.CSS_SELECTOR, f"{name} .legendtoggle")
     browser.run("arguments[0].scrollIntoView({block: 'center'})", entry)
     ActionChains(browser.driver).move_to_element(entry).click().perform()
-    browser.wait(OFF, name)
+    browser.wait(TOGGLED, name, "legendonly")
     browser.choose("theme-dark")
-    assert browser.run(OFF, name), "the other theme keeps what was toggled"
+    assert browser.run(TOGGLED, name, "legendonly"), "the other theme keeps what was toggled"
 
 
 def test_the_language_is_switched_by_keyboard_and_remembered(browser: Browser, page: Path) -> None:
@@ -149,7 +208,7 @@ def test_the_language_is_switched_by_keyboard_and_remembered(browser: Browser, p
     browser.driver.find_element(By.ID, "language-zh").send_keys(Keys.ARROW_RIGHT)
     browser.wait("return report.ready.figures === 'en'")
     assert browser.run(LANGUAGE) == ["en", False, True]
-    assert len(plots(browser, "en")) == len(plots(browser, "zh"))
+    assert len(plots_of(browser, "en")) == len(plots_of(browser, "zh"))
     browser.driver.refresh()
     browser.wait("return report.ready.figures === 'en'")
     assert browser.run(LANGUAGE) == ["en", False, True]
@@ -183,6 +242,46 @@ def test_a_phone_scrolls_in_one_direction_only(browser: Browser, page: Path, lan
     assert browser.run("return [document.documentElement.scrollWidth, innerWidth]") == [360, 360]
     wide = browser.run(TAB_STOPS, language)
     assert wide and set(wide) == {0}, "a wide table scrolls in its box, by keyboard too"
+
+
+@pytest.fixture
+def scriptless(browser: Browser) -> Iterator[Browser]:
+    switch = "Emulation.setScriptExecutionDisabled"
+    browser.driver.execute_cdp_cmd(switch, {"value": True})
+    yield browser
+    browser.driver.execute_cdp_cmd(switch, {"value": False})
+
+
+SHOWN_WITHOUT_SCRIPTS = """
+const shown = document.querySelector(`.page[data-language=${arguments[0]}]`);
+const low = (e) => e.getBoundingClientRect().height < 10 || e.getBoundingClientRect().width < 10;
+const all = (marks) => [...shown.querySelectorAll(marks)];
+const drawn = (e) => !low(e) && e.querySelector('use').getBBox().width > 100;
+const texts = all('h1, h2, h3, p, li, td, figcaption').filter((e) => e.textContent.trim());
+return {
+    scripts: document.querySelectorAll('script').length, ran: typeof report,
+    display: getComputedStyle(shown).display, words: shown.innerText.length, tables: all('table').length,
+    figures: all('figure').length, plots: all('.plot').filter((e) => !low(e)).length,
+    drawn: all('figure .plate svg').filter(drawn).length,
+    unseen: texts.filter((e) => e.getBoundingClientRect().height < 5).length,
+};
+"""
+
+
+def test_the_page_is_whole_without_scripts(scriptless: Browser, page: Path) -> None:
+    scriptless.driver.get(page.as_uri())
+    for language, other in (("zh", "en"), ("en", "zh")):
+        scriptless.driver.find_element(By.CSS_SELECTOR, f"label[for=language-{language}]").click()
+        told = scriptless.run(SHOWN_WITHOUT_SCRIPTS, language)
+        assert told["scripts"] > 0 and told["ran"] == "undefined", "the scripts must not have run"
+        assert told["display"] == "grid" and told["words"] > 5000 and told["tables"] > 10
+        assert told["figures"] > 10 and told["drawn"] == told["figures"] and told["plots"] == 0
+        assert told["unseen"] == 0
+        assert scriptless.run(SHOWN_WITHOUT_SCRIPTS, other)["display"] == "none"
+    paper = "return getComputedStyle(document.body).backgroundColor"
+    light = scriptless.run(paper)
+    scriptless.driver.find_element(By.CSS_SELECTOR, "label[for=theme-dark]").click()
+    assert scriptless.run(paper) != light
 
 
 def squeezed(text: str) -> str:
@@ -235,4 +334,25 @@ def test_markup_in_a_config_stays_text(browser: Browser, hostile: Path) -> None:
     )
     assert browser.run("return document.querySelector('h1').textContent") == MARKUP
     assert MARKUP in browser.run("return document.querySelector('article').textContent")
+    assert [entry["message"] for entry in browser.logged("browser")] == []
+
+
+def test_markup_in_names_stays_text_in_every_figure(browser: Browser, hostile_names: Path) -> None:
+    browser.open(hostile_names)
+    browser.choose("language-en")
+    told = browser.run(HOVERS, SHOWN.format("en"))
+    assert len(told) > 10
+    named = {file.split("_")[0] for file, text in told.items() if "<script>" in text}
+    assert named >= {"curve", "effects", "itl"}, "names stand in hover texts as text"
+    labels = browser.run(
+        "return [...document.querySelectorAll('#start-en .legendtext')].map(e => e.textContent)"
+    )
+    assert MARKUP in labels
+    assert browser.run("return window.hacked === undefined")
+    assert (
+        browser.run("return document.querySelectorAll('article img, article script').length") == 0
+    )
+    assert MARKUP in browser.run(
+        "return document.querySelector('.page[data-language=en]').textContent"
+    )
     assert [entry["message"] for entry in browser.logged("browser")] == []

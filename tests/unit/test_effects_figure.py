@@ -72,6 +72,12 @@ def test_what_cannot_start_keeps_its_row() -> None:
     assert figure is not None and any("not possible" in text for text in texts(figure))
 
 
+def test_a_verdict_that_names_no_run_has_the_banner_of_its_experiment() -> None:
+    for experiment in ("parser", "D"):
+        figure = figure_effects.draw(changed(runs=[]), experiment)
+        assert figure is not None and "SIMULATED" in texts(figure)
+
+
 def test_many_comparisons_show_those_with_an_interval() -> None:
     known = load()
     mine = known.verdicts_of("D")

@@ -27,6 +27,7 @@ from decodelab import (
     figure_timeline,
     figures,
     findings,
+    request_bars,
     words,
 )
 from decodelab.findings import Findings
@@ -238,9 +239,9 @@ def test_times_count_from_the_first_request(study: Path) -> None:
         times = ("t_start_s", "t_first_s", "t_last_s", "t_end_s")
         return [{**row, **{t: str(float(row[t]) + 7.5) for t in times if row[t]}} for row in rows]
 
-    before = figure_timeline.timed(load(), MONITOR)
+    before = request_bars.timed(load(), MONITOR)
     change_table(study / "tables" / "requests.csv", later)
-    after = figure_timeline.timed(load(study), MONITOR)
+    after = request_bars.timed(load(study), MONITOR)
     assert after[0]["t_start_s"] == 0.0
     assert [row["t_end_s"] for row in after] == pytest.approx([row["t_end_s"] for row in before])
 
@@ -273,7 +274,7 @@ def queued(limit: int | None) -> Findings:
 
 def test_the_timeline_splits_the_wait_where_the_limit_is_known() -> None:
     found = queued(2)
-    waits = [bar.queue for bar in figure_timeline.bars(found, FAILING)]
+    waits = [bar.queue for bar in request_bars.bars(found, FAILING)]
     assert waits == pytest.approx([0.0, 1.009, 0.0, 1.007], abs=0.01)
     figure = figure_timeline.draw_requests(found, FAILING)
     assert figure is not None
@@ -281,7 +282,7 @@ def test_the_timeline_splits_the_wait_where_the_limit_is_known() -> None:
 
 
 def test_the_batch_never_exceeds_what_the_server_takes() -> None:
-    counted = figure_timeline.batch(queued(2), FAILING)
+    counted = request_bars.batch(queued(2), FAILING)
     assert counted is not None and counted.running is not None
     assert max(counted.in_flight) == 4
     assert max(counted.running) == 2 and max(counted.in_decode) == 2
@@ -290,8 +291,8 @@ def test_the_batch_never_exceeds_what_the_server_takes() -> None:
 
 def test_without_the_limit_nothing_is_split() -> None:
     found = queued(None)
-    assert [bar.queue for bar in figure_timeline.bars(found, FAILING)] == [None] * 4
-    counted = figure_timeline.batch(found, FAILING)
+    assert [bar.queue for bar in request_bars.bars(found, FAILING)] == [None] * 4
+    counted = request_bars.batch(found, FAILING)
     assert counted is not None and counted.running is None
     figure = figure_timeline.draw_requests(found, FAILING)
     assert figure is not None and "waiting (queue + prefill)" in texts(figure)
@@ -305,7 +306,7 @@ def test_a_long_run_says_how_many_requests_it_shows() -> None:
     found = dataclasses.replace(known, requests={FAILING: rows})
     figure = figure_timeline.draw_requests(found, FAILING)
     assert figure is not None and figure.axes[0].get_ylabel() == "request (first 64 of 80)"
-    assert len(figure.axes[0].get_yticks()) <= figure_timeline.TICKS + 1
+    assert len(figure.axes[0].get_yticks()) <= request_bars.TICKS + 1
 
 
 def test_one_request_has_no_batch() -> None:

@@ -16,8 +16,20 @@ import plotly.graph_objects
 import pytest
 import write_html
 from markdown_it import MarkdownIt
+from test_plots import everything
 
-from decodelab import figures, findings, html_page, html_plate, html_text, plot, plots, words
+from decodelab import (
+    figure_gates,
+    figure_style,
+    figure_timeline,
+    figures,
+    findings,
+    html_page,
+    html_plate,
+    html_text,
+    plots,
+    words,
+)
 from decodelab.findings import Findings
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "report"
@@ -142,24 +154,24 @@ def test_data_cannot_end_its_element() -> None:
 @pytest.mark.parametrize("language", ["zh", "en"])
 def test_every_plot_is_what_plotly_knows(language: str) -> None:
     """Names and values of every trace and axis, held against plotly's own schema."""
+    study = everything()
     subjects = {}
-    for entry, figure, _ in figures.wanted(load()):
+    for entry, figure, _ in figures.wanted(study):
         subjects[entry["kind"]] = entry["subject"]
         plt.close(figure)
-    assert set(plots.KINDS) <= set(subjects)
+    assert set(plots.KINDS) == set(subjects)
     for kind in plots.KINDS:
         subject = subjects[kind]
-        made = plots.KINDS[kind](load(), subject, words.load(language))
+        made = plots.KINDS[kind](study, subject, words.load(language))
         assert made is not None, kind
         document = made.document()
         assert document["banner"] == "SIMULATED"
         traces = [{k: v for k, v in t.items() if k != "panel"} for t in document["traces"]]
         told = json.dumps(traces)
-        for name, colour in ((plot.INK, "#111"), (plot.SOFT, "#777"), (plot.PAPER, "#fff")):
-            told = told.replace(f'"{name}"', f'"{colour}"')
-        coloured = json.loads(told)
+        coloured = json.loads(re.sub('"@[a-z]+"', '"#777777"', told))
         for panel in document["panels"]:
-            plotly.graph_objects.Figure(coloured, {"xaxis": panel["x"], "yaxis": panel["y"]})
+            axes = {f"{name}axis": {**panel[name], "zerolinecolor": "#777777"} for name in "xy"}
+            plotly.graph_objects.Figure(coloured, axes)
 
 
 def test_a_kind_without_an_interactive_form_is_shown_as_drawn(
@@ -202,9 +214,46 @@ def test_text_can_be_read_in_both_themes(theme: str) -> None:
     known = colours(theme)
     grounds = ("paper", "sheet", "head", "code")
     pairs = [(text, ground) for text in ("ink", "soft", "link") for ground in grounds]
-    pairs += [("warn-ink", "warn-paper"), ("chosen-ink", "chosen-paper")]
+    pairs += [("warn-ink", "warn-paper"), ("chosen-ink", "chosen-paper"), ("warn-ink", "paper")]
+    pairs += [("met", "paper"), ("missed", "paper")]  # of words beside a figure's rows
     low = {pair: contrast(known[pair[0]], known[pair[1]]) for pair in pairs}
     assert {pair: ratio for pair, ratio in low.items() if ratio < 4.5} == {}
+
+
+def test_a_light_page_has_the_colours_of_the_drawn_targets() -> None:
+    known = colours("light")
+    assert (known["met"], known["missed"]) == (
+        figure_gates.MET.lower(),
+        figure_gates.MISSED.lower(),
+    )
+
+
+PAPER = "#ffffff"  # of the drawn figures
+# Every colour that a drawn figure writes words in.
+WORDS = {
+    "ink": figure_style.INK,
+    "faint": figure_style.FAINT,
+    "target": figure_style.TARGET,
+    "met": figure_gates.MET,
+    "missed": figure_gates.MISSED,
+    "failed": figure_timeline.COLOURS["failed"],
+}
+
+
+def test_words_of_the_drawn_figures_can_be_read() -> None:
+    """WCAG AA; the banner is white on the target's red."""
+    assert {name: contrast(c, PAPER) for name, c in WORDS.items() if contrast(c, PAPER) < 4.5} == {}
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_marks_stand_out_from_their_paper(theme: str) -> None:
+    """WCAG AA asks 3 to 1 of graphics; two light hues fall short on white, so variants differ in their marks too."""
+    paper = colours(theme)["paper"]
+    hues = [c for c in figure_style.PALETTE if c != "#000000"]  # black is the theme's ink
+    low = {c for c in hues if contrast(c.lower(), paper) < 3}
+    assert low == (set() if theme == "dark" else {"#56B4E9", "#E69F00"})
+    looks = figure_style.colours([f"v{n}" for n in range(len(figure_style.PALETTE))])
+    assert len({marker for _, marker in looks.values()}) == len(looks)
 
 
 def test_the_style_names_no_colour_outside_the_themes() -> None:
