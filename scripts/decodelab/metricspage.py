@@ -1,15 +1,18 @@
 """The tables of docs/reference/metrics.md, made of the code, so that page and code cannot differ.
 
-In: the data dictionary, the vocabulary of questions, the report's English catalogue. Out: Markdown: what
-a question may name, and every column of every table with its unit and meaning.
+In: the data dictionary, the run record's fields, the vocabulary of questions, the report's English
+catalogue. Out: Markdown: what a question may name, and every column of every table and field of a record
+with its unit and meaning.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from cargo import record
 from decodelab import vocabulary, words
 from decodelab.columns import COLUMNS
+from decodelab.columns_telemetry import Column
 
 BEGIN = "<!-- tables: made by scripts/make_metrics_page.py from the code -->"
 END = "<!-- end of tables -->"
@@ -22,6 +25,13 @@ EACH = {
     "regions": "one row a run, phase, rank and region of the step profiler",
     "itl": "one row a quantile of a run's gaps between output deltas",
 }
+RECORD = {
+    "run": "What was asked of the load client.",
+    "client": "The load client as an instrument, by its own account.",
+    "requests": "One entry a request, warm-up requests first.",
+    "summary": "Over the run, warm-up left out; the tables work it out anew from the requests.",
+}
+Described = Column | record.Field
 _LEVELS = {
     "request": "a request (judged by the median of each start)",
     "run": "a run",
@@ -42,10 +52,17 @@ def tables() -> str:
     parts = ["## What a question may name", *asked(), ""]
     for name, columns in COLUMNS.items():
         parts += [f"## {name}.csv", "", f"{EACH[name][0].upper()}{EACH[name][1:]}.", ""]
-        parts += ["| column | unit | meaning |", "|---|---|---|"]
-        parts += [row([f"`{key}`", c.unit, c.meaning]) for key, c in columns.items()]
-        parts.append("")
+        parts += listed("column", columns.items())
+    for name, fields in record.FIELDS.items():
+        parts += [f"## run.json: {name}", "", f"{RECORD[name]}", ""]
+        parts += listed("field", fields.items())
     return "\n".join(parts)
+
+
+def listed(what: str, entries: Iterable[tuple[str, Described]]) -> list[str]:
+    """A table of columns or fields, and an empty line."""
+    rows = [row([f"`{name}`", entry.unit, entry.meaning]) for name, entry in entries]
+    return [f"| {what} | unit | meaning |", "|---|---|---|", *rows, ""]
 
 
 def asked() -> Iterator[str]:
@@ -58,9 +75,7 @@ def asked() -> Iterator[str]:
             continue
         label, definition = said(name)
         better = metric.direction or "the question says"
-        yield row(
-            [f"`{name}`", label, metric.unit, better, _LEVELS[metric.level], definition]
-        )
+        yield row([f"`{name}`", label, metric.unit, better, _LEVELS[metric.level], definition])
     yield ""
     ones = [n for n, m in vocabulary.METRICS.items() if m.level == "request"]
     yield (
@@ -102,4 +117,3 @@ def row(cells: list[str]) -> str:
 def _angles(text: str) -> str:
     parts = text.split("`")
     return "`".join(part if n % 2 else part.replace("<", "&lt;") for n, part in enumerate(parts))
-

@@ -23,7 +23,7 @@ from tests.docs.pages import REPO
 # Programs of the reader's own machine that documents may name.
 ORDINARY = {
     "apt-get", "cat", "cd", "cp", "cut", "dot", "echo", "git", "grep", "head", "less", "ls", "mkdir", "rsync",
-    "sed", "ssh", "tar", "vllm", "xdg-open",
+    "sed", "source", "ssh", "tar", "uv", "vllm", "xdg-open",
 }  # fmt: skip
 PLACEHOLDER = re.compile(r"…|^[A-Z][A-Z0-9_]*$|[A-Z]{3,}|^<.*>$")
 
@@ -84,13 +84,18 @@ def _snakemake(words: list[str], files: Collection[str]) -> list[str]:
         if key not in control_keys():
             found.append(f"no control key {key}")
     targets = [str(word) for word in args.targets]
-    named = {name for config in configs if (REPO / config).is_file() for name in experiments(config)}
+    named = {
+        name for config in configs if (REPO / config).is_file() for name in experiments(config)
+    }
     found += [
         f"no target {word}"
         for word in targets
         if word not in rules() | named
         and not word.startswith(("results/", "report/"))
-        and not (word.startswith("experiment_") and (set(configs) & set(files) or PLACEHOLDER.search(word)))
+        and not (
+            word.startswith("experiment_")
+            and (set(configs) & set(files) or PLACEHOLDER.search(word))
+        )
     ]
     found += [f"no rule {word}" for word in _forced(args) if word not in rules()]
     return found
@@ -142,7 +147,7 @@ def help_of(script: str) -> str:
 @cache
 def make_targets() -> frozenset[str]:
     text = (REPO / "Makefile").read_text(encoding="utf-8")
-    return frozenset(X)
+    return frozenset(re.findall(r"^([a-z][\w-]*):(?!=)", text, re.MULTILINE))
 
 
 def _make(words: list[str]) -> list[str]:

@@ -170,7 +170,9 @@ def inline_commands(page: str) -> list[Command]:
     found = []
     for number, line in prose(page):
         for code in INLINE.findall(line):
-            if re.match(r"(\.venv/bin/)?(snakemake|python scripts/|python benchmarks/|make [a-z])", code):
+            if re.match(
+                r"(\.venv/bin/)?(snakemake|python scripts/|python benchmarks/|make [a-z])", code
+            ):
                 found += [Command(f"{page}:{number}", words) for words in split(code)]
     return found
 

@@ -36,7 +36,11 @@ class Scratch:
         home.mkdir()
         venv = Path(sys.prefix) / "bin"
         self.env = {
-            **{k: v for k, v in os.environ.items() if not k.startswith(("DECODELAB_", "SNAKEMAKE_"))},
+            **{
+                k: v
+                for k, v in os.environ.items()
+                if not k.startswith(("DECODELAB_", "SNAKEMAKE_"))
+            },
             "HOME": str(home),
             "PATH": f"{venv}{os.pathsep}{os.environ['PATH']}",
             "COLUMNS": "160",

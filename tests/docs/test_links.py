@@ -44,7 +44,9 @@ def test_links_lead_somewhere(page: str) -> None:
 
 def test_links_and_anchors_are_found() -> None:
     """What the checks above rest on: a link of each sort on a page that has them."""
-    assert any("#" in target for _, target in pages.links("README.md") + pages.links("docs/tutorial.md"))
+    assert any(
+        "#" in target for _, target in pages.links("README.md") + pages.links("docs/tutorial.md")
+    )
     assert "every-key" in pages.anchors("config/README.md")
 
 

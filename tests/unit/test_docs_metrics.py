@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cargo import record
 from decodelab import columns, metricspage, vocabulary
 from decodelab.columns import COLUMNS
 from decodelab.columns_telemetry import Column
@@ -26,6 +27,12 @@ def test_every_column_has_a_row_with_its_meaning(table: str) -> None:
     assert [name for name, _, _ in shown] == list(COLUMNS[table])
     assert [unit.strip() for _, unit, _ in shown] == [c.unit for c in COLUMNS[table].values()]
     assert all(meaning.strip() for _, _, meaning in shown)
+
+
+@pytest.mark.parametrize("part", record.FIELDS)
+def test_every_field_of_a_record_has_a_row(part: str) -> None:
+    text = PAGE.read_text(encoding="utf-8").split(f"\n## run.json: {part}\n")[1].split("\n## ")[0]
+    assert re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE) == list(record.FIELDS[part])
 
 
 def test_every_metric_of_a_question_is_defined() -> None:
