@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from cargo import record
-from decodelab import vocabulary, words
+from decodelab import report_labels, vocabulary, words
 from decodelab.columns import COLUMNS
 from decodelab.columns_telemetry import Column
 
@@ -98,11 +98,10 @@ def said(name: str) -> tuple[str, str]:
     base = name
     for suffix in ("_mean_all", "_max_all", "_mean_window", "_max_window"):
         base = base.removesuffix(suffix)
-    label = next((f"metric.{n}" for n in (name, base) if f"metric.{n}" in catalogue), None)
     key = next((f"definition.{n}" for n in (name, base) if f"definition.{n}" in catalogue), None)
     column = COLUMNS["runs"].get(name) or COLUMNS["regions"].get(_REGION.get(name, ""))
     definition = catalogue.plain(key) if key else column.meaning if column else ""
-    return (catalogue.plain(label) if label else "", definition)
+    return (report_labels.metric_label(catalogue, name), definition)
 
 
 _REGION = {"region_share": "share", "region_ms": "ms_p50"}

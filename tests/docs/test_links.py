@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from tests.docs import pages
+from tests.docs import known, pages
 
 PAGES = pages.all_pages()
 
@@ -35,6 +35,7 @@ def test_links_lead_somewhere(page: str) -> None:
     for number, target in pages.links(page):
         path, anchor = resolved(page, target)
         there = path in files or path.rstrip("/") in folders
+        there = there or path in known.still_coming().values()
         if not there:
             wrong.append(f"{page}:{number}: {target}: no {path}")
         elif anchor and path.endswith(".md") and anchor not in pages.anchors(path):
@@ -43,10 +44,10 @@ def test_links_lead_somewhere(page: str) -> None:
 
 
 def test_links_and_anchors_are_found() -> None:
-    """What the checks above rest on: a link of each sort on a page that has them."""
-    assert any(
-        "#" in target for _, target in pages.links("README.md") + pages.links("docs/tutorial.md")
-    )
+    """What the checks above rest on: there are links with an anchor, without one, and pictures."""
+    found = [target for page in PAGES for _, target in pages.links(page)]
+    assert sum("#" in target for target in found) > 3
+    assert sum(target.endswith(".svg") for target in found) > 3
     assert "every-key" in pages.anchors("config/README.md")
 
 
