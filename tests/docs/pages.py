@@ -170,6 +170,8 @@ def inline_commands(page: str) -> list[Command]:
     found = []
     for number, line in prose(page):
         for code in INLINE.findall(line):
+            if set(code) & set("<[") or "KEY=VALUE" in code:
+                continue  # a form, not a command
             if re.match(
                 r"(\.venv/bin/)?(snakemake|python scripts/|python benchmarks/|make [a-z])", code
             ):

@@ -44,7 +44,7 @@ def is_run(block: Block) -> bool:
 
 def written(page: str) -> set[str]:
     """Files that the page tells the reader to write."""
-    found = {b.marks["file"] for b in pages.blocks(page) if "file" in b.marks}
+    found = {b.marks[m] for b in pages.blocks(page) for m in ("file", "into") if m in b.marks}
     for block in pages.blocks(page):
         if block.language == "sh":
             found |= {c.words[-1] for c in pages.commands(block) if c.words[0] == "cp"}
