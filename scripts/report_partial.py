@@ -20,7 +20,7 @@ from decodelab import call, decision_words, decisions, published, records
 from decodelab.mistakes import ConfigError
 from decodelab.receipts import receipt
 from decodelab.store import Store, StoreError, write_json
-from decodelab.study import HTML_NAME, Study, open_study, report_name
+from decodelab.study import HTML_NAME, Study, open_study, report_name, summary_name
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -208,6 +208,7 @@ class _Verifier:
 
     def _pages(self) -> Check:
         self._chain.pages()
+        self._chain.summaries()
         self._chain.html()
         return verification.pages(self._pair)
 

@@ -7,6 +7,7 @@ times or the samples are not there. Zero is the start of the run's first request
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
@@ -107,10 +108,13 @@ def has(samples: Sequence[Row], column: str) -> bool:
     return any(row.get(column) is not None for row in samples)
 
 
+_QUEUE_LOOK: dict[str, Any] = {"hatch": "////", "edgecolor": QUEUE_EDGE, "lw": 0}
+
+
 def _bars(axes: Axes, shown: Sequence[Bar], total: int) -> None:
     for place, one in enumerate(shown):
         for name, begin, end in one.parts:
-            look = {"hatch": "////", "edgecolor": QUEUE_EDGE, "lw": 0} if name == "queue" else {}
+            look = _QUEUE_LOOK if name == "queue" else {}
             axes.barh(place, end - begin, left=begin, height=0.62, color=COLOURS[name], **look)
         if one.failed:
             said = f"  {one.outcome}"

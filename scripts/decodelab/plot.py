@@ -77,7 +77,9 @@ class Plot:
 
     def trace(self, panel: int, **given: Any) -> None:
         """One trace of plotly; what the legend calls it and its group are escaped here."""
-        named = {key: text(given[key]) for key in ("name", "legendgroup") if key in given}
+        named: dict[str, Any] = {
+            key: text(given[key]) for key in ("name", "legendgroup") if key in given
+        }
         self.traces.append({"panel": panel, "type": "scatter", **given, **named})
 
     def level(self, panel: int, at: float, said: str, colour: str, right: bool = False) -> None:

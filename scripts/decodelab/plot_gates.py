@@ -57,7 +57,7 @@ def _dots(made: Plot, panel: int, one: Panel, state: str, words: Words, named: s
     if not found:
         return
     factor = figure_gates.factor_of(one)
-    values = [dot.value for _, _, dot in found if dot.value is not None]
+    values = [dot.value or 0.0 for _, _, dot in found]
     made.trace(
         panel,
         name=words.plain(f"plot.gates.{state}"),
@@ -76,18 +76,24 @@ def _dots(made: Plot, panel: int, one: Panel, state: str, words: Words, named: s
 
 
 def _intervals(dots: Sequence[Dot], factor: float, colour: str) -> dict[str, object]:
-    pairs = [(dot.value, *(dot.interval or (dot.value, dot.value))) for dot in dots]
-    known = [(v, low, high) for v, low, high in pairs if None not in (v, low, high)]
     return {
         "type": "data",
         "symmetric": False,
-        "array": [factor * (high - v) for v, _, high in known],
-        "arrayminus": [factor * (v - low) for v, low, _ in known],
+        "array": [factor * _beyond(dot)[1] for dot in dots],
+        "arrayminus": [factor * _beyond(dot)[0] for dot in dots],
         "color": colour,
         "thickness": 2,
         "width": 4,
         "visible": any(dot.interval for dot in dots),
     }
+
+
+def _beyond(dot: Dot) -> tuple[float, float]:
+    """How far the interval reaches below and above the value; (0, 0) without one."""
+    if dot.interval is None or dot.value is None:
+        return 0.0, 0.0
+    low, high = dot.interval
+    return dot.value - low, high - dot.value
 
 
 def _hover(one: Panel, label: str, dot: Dot, state: str, words: Words) -> str:

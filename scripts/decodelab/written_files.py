@@ -15,7 +15,7 @@ from decodelab.published import CAPTURES_INDEX, RUNS_INDEX
 from decodelab.step_export import FOLDER as TRACES
 from decodelab.step_export import SUFFIX as TRACE_SUFFIX
 from decodelab.store import sha256_of
-from decodelab.study import HTML_NAME, TABLES, report_name
+from decodelab.study import HTML_NAME, TABLES, report_name, summary_name
 
 FIGURES = "figures"
 INDEXES = (RUNS_INDEX, CAPTURES_INDEX)
@@ -32,7 +32,8 @@ class Written:
 
     @property
     def pages(self) -> list[str]:
-        return [report_name(language) for language in self.languages]
+        names = (report_name, summary_name)
+        return [name(language) for name in names for language in self.languages]
 
     def path(self, name: str) -> Path:
         """Where a file lies that the checkout has under this name."""

@@ -47,13 +47,6 @@ def faults(words: list[str], files: Collection[str] = ()) -> list[str]:
 
 # ---------------------------------------------------------------- snakemake
 
-# A target that pages name before the workflow has it, and its page: strict as soon as the rule is there.
-COMING = {"verify": "docs/verify.md"}
-
-
-def still_coming() -> dict[str, str]:
-    return {name: page for name, page in COMING.items() if name not in rules()}
-
 
 @cache
 def rules() -> frozenset[str]:

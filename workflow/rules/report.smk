@@ -32,12 +32,12 @@ rule write_report:
         figures=rules.figures.output,
     output:
         f"{STUDY.report}/{{page}}.md",
+    wildcard_constraints:
+        page=r"report(\.\w+)?",
     params:
         tables=rules.aggregate.params.tables,
         figures=rules.figures.params.figures,
         language=STUDY.language_of_page,
-    wildcard_constraints:
-        page=r"report(\.\w+)?",
     shell:
         "{PY:q} scripts/write_report.py --plan {input.plan:q} --tables {params.tables:q}"
         " --verdicts {input.verdicts:q} --figures {params.figures:q}"
@@ -51,11 +51,11 @@ rule write_summary:
         verdicts=rules.judge.output,
     output:
         f"{STUDY.report}/{{page}}.md",
+    wildcard_constraints:
+        page=r"summary(\.\w+)?",
     params:
         tables=rules.aggregate.params.tables,
         language=STUDY.language_of_page,
-    wildcard_constraints:
-        page=r"summary(\.\w+)?",
     shell:
         "{PY:q} scripts/write_summary.py --plan {input.plan:q} --tables {params.tables:q}"
         " --verdicts {input.verdicts:q} --language {params.language} --out {output:q}"
@@ -83,6 +83,7 @@ rule write_evidence:
         verdicts=rules.judge.output,
         figures=rules.figures.output,
         pages=STUDY.reports(),
+        summaries=STUDY.summaries(),
         html=STUDY.html,
     output:
         STUDY.evidence,
