@@ -19,7 +19,7 @@ from decodelab import (
     report,
     report_beforehand,
     report_stream,
-    report_summary,
+    report_targets,
     report_verdicts,
     words,
 )
@@ -155,11 +155,11 @@ def test_the_summary_says_whose_runs_it_leaves_out() -> None:
     others = list(dict.fromkeys(r["variant"] for r in found.runs.values() if r["variant"] != mine))
     assert others
     told = ", ".join(f"`{name}`" for name in others)
-    said = "".join(report_summary._gates(found, EN))
+    said = "".join(report_targets.lines(found, EN))
     assert f"not in this: {told}, held against the targets at a lower concurrency" in said
     for row in found.runs.values():
         row["variant"] = mine
-    assert "not in this" not in "".join(report_summary._gates(found, EN))
+    assert "not in this" not in "".join(report_targets.lines(found, EN))
 
 
 def test_the_colour_bar_names_the_metric_as_the_report_does() -> None:
