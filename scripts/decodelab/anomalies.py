@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cargo import record
+from decodelab.numbers import MINUS
 from decodelab.tables import Row, Tables
 
 # Field noise is 0.3 % within a start, 1-4 % across starts, drift 2-4 %; TTFT varies by 30 %. Thresholds
@@ -43,11 +44,11 @@ Found = dict[str, Any]
 TEXTS: dict[str, tuple[str, str]] = {
     "rate_falls_at_equal_batch": (
         "{name}：并发 {low}→{high} 时同时运行的序列都不超过 {max_num_seqs}，"
-        "单请求速率却从 {before:.2f} 降到 {after:.2f} tok/s（{change:+.0%}）："
+        "单请求速率却从 {before:.2f} 降到 {after:.2f} tok/s（{change}）："
         "排队的请求拖慢了运行中的请求。",
         "{name}: from concurrency {low} to {high} no more than {max_num_seqs} sequences run at "
         "once, yet the rate of a request falls from {before:.2f} to {after:.2f} tok/s "
-        "({change:+.0%}): waiting requests slow the running ones down.",
+        "({change}): waiting requests slow the running ones down.",
     ),
     "no_gain_from_concurrency": (
         "{name}：聚合速率不随并发上升（{series_zh} tok/s），没有 batch 增益。",
@@ -214,7 +215,11 @@ def _rate_falls(variant: str, curve: Mapping[int, list[Row]], limit: int | None)
             continue
         first = high
         values: Found = {"low": low, "high": high, "max_num_seqs": limit}
-        values |= {"before": rates[low], "after": after, "change": after / rates[low] - 1}
+        values |= {
+            "before": rates[low],
+            "after": after,
+            "change": f"{after / rates[low] - 1:+.0%}".replace("-", MINUS),
+        }
         rows = [*curve[low], *curve[high]]
         yield _finding("rate_falls_at_equal_batch", variant, rows, values)
 

@@ -95,7 +95,7 @@ def test_the_rate_falls_at_an_equal_running_batch(tmp_path: Path) -> None:
         4,
         2,
     )
-    assert "3.68" in item["en"] and "2.57" in item["zh"] and "-30%" in item["en"]
+    assert "3.68" in item["en"] and "2.57" in item["zh"] and "−30%" in item["en"]
     for limit, points in (
         (2, [(2, 3.68, 7.23), (4, 3.40, 7.2)]),  # within the noise between starts
         (4, reported),  # four run at once: each may be slower
