@@ -12,7 +12,8 @@ from decodelab import shape
 from tests.docs import known, pages
 
 PAGE = pages.read("docs/reference/commands.md")
-SCRIPTS = sorted(path.name for path in (pages.REPO / "scripts").glob("*.py"))
+STEPS = (path for path in (pages.REPO / "scripts").glob("*.py") if "__main__" in path.read_text())
+SCRIPTS = sorted(path.name for path in STEPS)
 
 
 def rows(heading: str) -> list[list[str]]:

@@ -76,6 +76,7 @@ FILES = {
     "`tables/profiles.json`": f"{RESULTS}/tables/profiles.json",
     "`verdicts.json`": f"{RESULTS}/verdicts.json",
     "`figures/figures.json`": "report/small/figures/figures.json",
+    "`evidence.json`": "report/small/evidence.json",
 }
 ENTRIES = {
     ("`runs/decode_runs.json`", "Each of `runs`, by name:", "runs"): FILES[
