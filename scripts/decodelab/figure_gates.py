@@ -73,9 +73,8 @@ def _label(findings: Findings, gate: Gate, gates: Sequence[Gate]) -> str:
         (g.get("workload"), _load(findings, g)) for g in gates if g["variant"] == gate["variant"]
     }
     variant = str(gate["variant"])
-    return (
-        variant if len(own) < 2 else f"{variant}\n{gate.get('workload')}, {_load(findings, gate)}"
-    )
+    load = ", ".join(filter(None, (gate.get("workload"), _load(findings, gate))))
+    return variant if len(own) < 2 else f"{variant}\n{load}"
 
 
 def _load(findings: Findings, gate: Gate) -> str:

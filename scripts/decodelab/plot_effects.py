@@ -23,7 +23,7 @@ def build(findings: Findings, experiment: str, words: Words) -> Plot | None:
     made = Plot(title, figure_effects.sources_of(findings, experiment))
     reach = list(figure_effects.reach_of(shown))
     x = plot.axis(_named(shown, words), range=reach, zerolinecolor=plot.INK, zerolinewidth=1.5)
-    panel = made.rows("", x, [one.label for one in shown], row_px=46)
+    panel = made.rows("", x, [_label(one, words) for one in shown], row_px=46)
     rows = list(enumerate(shown))
     _noise(made, panel, [row for row in rows if row[1].interval and row[1].noise], words)
     looks = figure_style.plan_colours(findings.plan)
@@ -37,6 +37,11 @@ def build(findings: Findings, experiment: str, words: Words) -> Plot | None:
         _effects(made, panel, candidate, those, colour, words)
     _smallest(made, panel, [row for row in rows if row[1].interval and row[1].smallest], words)
     return made
+
+
+def _label(one: Point, words: Words) -> str:
+    names = {name: words.plain(f"plot.{name}") for name in ("concurrency", "rate")}
+    return one.told(words.plain("plot.effects.against"), names)
 
 
 def _named(shown: Sequence[Point], words: Words) -> str:
@@ -136,7 +141,7 @@ def _hover(one: Point, words: Words) -> str:
     }
     bounds = " … ".join(_amount(one, bound, words) for bound in one.interval or ())
     return plot.hover(
-        (words.plain("plot.effects.question"), one.label.replace("\n", ", ")),
+        (words.plain("plot.effects.question"), _label(one, words).replace("\n", ", ")),
         (plot.plain(metric_label(words, one.metric)), _amount(one, one.effect, words)),
         (words.plain("plot.interval"), bounds),
         *((words.plain(f"plot.effects.{name}"), value) for name, value in names.items() if value),
