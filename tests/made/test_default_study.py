@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.docs import pages
+
 REPO = Path(__file__).resolve().parents[2]
 RESULTS = REPO / "results" / "embedded"
 REPORT = REPO / "report" / "embedded"
@@ -85,11 +87,15 @@ def test_verdicts() -> None:
 
 
 def test_the_report_says_simulated_and_its_figures_are_there() -> None:
-    for page in ("report.md", "report.en.md"):
+    for page in ("report.md", "report.en.md", "summary.md", "summary.en.md"):
         text = (REPORT / page).read_text(encoding="utf-8")
         assert "SIMULATED" in text[:600]
         for link in {part.split(")")[0] for part in text.split("](")[1:]}:
             if not link.startswith("http"):
-                assert (REPORT / link).is_file(), link
+                file, _, anchor = link.partition("#")
+                target = REPORT / (file or page)
+                assert target.is_file(), link
+                if anchor:
+                    assert anchor in pages.anchors(str(target.relative_to(REPO))), link
     kinds = {p.name.split("_")[0] for p in (REPORT / "figures").glob("*.svg")}
     assert {"curve", "timeline", "telemetry", "grid"} <= kinds
