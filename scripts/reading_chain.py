@@ -44,19 +44,19 @@ class Chain:
 
     def tables(self) -> None:
         runs, tables = self.results / "runs", self.results / "tables"
-        _do(aggregate.main, "--plan", self.plan, "--runs", runs, "--out", tables)
+        do(aggregate.main, "--plan", self.plan, "--runs", runs, "--out", tables)
 
     def verdicts(self) -> None:
-        _do(judge.main, *self._given(), "--out", self._verdicts)
+        do(judge.main, *self._given(), "--out", self._verdicts)
 
     def figures(self) -> None:
-        _do(draw_figures.main, *self._judged(), "--out", self._figures)
+        do(draw_figures.main, *self._judged(), "--out", self._figures)
 
     def pages(self) -> None:
         for language in self.languages:
             page = self.report / report_name(language)
             drawn = ("--figures", self._figures)
-            _do(
+            do(
                 write_report.main,
                 *self._judged(),
                 *drawn,
@@ -67,11 +67,11 @@ class Chain:
     def summaries(self) -> None:
         for language in self.languages:
             page = self.report / summary_name(language)
-            _do(write_summary.main, *self._judged(), "--language", language, "--out", page)
+            do(write_summary.main, *self._judged(), "--language", language, "--out", page)
 
     def html(self) -> None:
         pages = html_pages(self.languages, self.report)
-        _do(write_html.main, *pages, "--figures", self._figures, "--out", self.report / HTML_NAME)
+        do(write_html.main, *pages, "--figures", self._figures, "--out", self.report / HTML_NAME)
 
     @property
     def _verdicts(self) -> Path:
@@ -88,8 +88,8 @@ class Chain:
         return *self._given(), "--verdicts", self._verdicts
 
 
-def _do(step: Callable[[list[str]], int], *words: object) -> None:
-    """One step; what it says of its success is nobody's here, its error is the exception's."""
+def do(step: Callable[[list[str]], int], *words: object) -> None:
+    """One step; what it says of its success is nobody's here, its error is StepFailed's."""
     said = io.StringIO()
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
         code = step([str(word) for word in words])

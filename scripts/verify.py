@@ -9,8 +9,6 @@ is no report to verify.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
 import json
 import shutil
 import sys
@@ -23,6 +21,7 @@ from typing import Any
 
 import import_raw
 import publish_runs
+import reading_chain
 import write_evidence
 from reading_chain import Chain, StepFailed
 
@@ -187,11 +186,7 @@ class _Verifier:
         if answers.is_dir():
             shutil.copytree(answers, self._pair.new.results / backend_probe.FOLDER)
         if plan.get("replay"):
-            said = io.StringIO()
-            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
-                code = import_raw.main(["--plan", str(self.plan_file), "--out-dir", str(runs)])
-            if code:
-                raise StepFailed(said.getvalue().strip())
+            reading_chain.do(import_raw.main, "--plan", self.plan_file, "--out-dir", runs)
             return
         results = Path(self.study.results)
         made, states = publish_runs.chosen(plan, self.plan_file.stem, results, self.root)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cargo import record
-from decodelab.numbers import MINUS
+from decodelab import numbers
 from decodelab.tables import Row, Tables
 
 # Field noise is 0.3 % within a start, 1-4 % across starts, drift 2-4 %; TTFT varies by 30 %. Thresholds
@@ -215,11 +215,8 @@ def _rate_falls(variant: str, curve: Mapping[int, list[Row]], limit: int | None)
             continue
         first = high
         values: Found = {"low": low, "high": high, "max_num_seqs": limit}
-        values |= {
-            "before": rates[low],
-            "after": after,
-            "change": f"{after / rates[low] - 1:+.0%}".replace("-", MINUS),
-        }
+        change = numbers.effect(after / rates[low] - 1, digits=0)
+        values |= {"before": rates[low], "after": after, "change": change}
         rows = [*curve[low], *curve[high]]
         yield _finding("rate_falls_at_equal_batch", variant, rows, values)
 

@@ -10,7 +10,7 @@ difference as long as it is the very file that was written: its numbers are held
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -128,11 +128,7 @@ def pages(pair: Pair) -> Check:
     check, counted = Check("pages"), []
     for name in pair.old.texts():
         old, new = (_text(path) for path in pair.both(name))
-        if old is None or new is None:
-            sides = (ABSENT if side is None else "a page" for side in (old, new))
-            found = [Difference(name, "", *sides)] if old != new else []
-        else:
-            found = difference_text.compare(old, new, name)
+        found = _of_pages(difference_text.compare, old, new, name)
         counted.append(f"{Path(name).name} {difference_text.numbers_in(new or ''):,} numbers")
         check.differences += pair.marked(name, found)
     _html(pair, check)
@@ -140,16 +136,25 @@ def pages(pair: Pair) -> Check:
     return check
 
 
+def _of_pages(
+    compare: Callable[[str, str, str], list[Difference]],
+    old: str | None,
+    new: str | None,
+    name: str,
+) -> list[Difference]:
+    """A page that is missing on one side differs as a whole, one that is missing on both in nothing."""
+    if old is not None and new is not None:
+        return compare(old, new, name)
+    sides = (ABSENT if side is None else "a page" for side in (old, new))
+    return [Difference(name, "", *sides)] if old != new else []
+
+
 def _html(pair: Pair, check: Check) -> None:
     name = pair.old.html
     old, new = (_text(path) for path in pair.both(name))
     if old == new:
         return
-    if old is None or new is None:
-        sides = (ABSENT if side is None else "a page" for side in (old, new))
-        check.differences += pair.marked(name, [Difference(name, "", *sides)])
-        return
-    found = difference_html.compare(old, new, name)
+    found = _of_pages(difference_html.compare, old, new, name)
     if not found and pair.as_written(name):
         check.notes.append(
             f"{name}: drawn otherwise here; it is the file that was written, and says the same"

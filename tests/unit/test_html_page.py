@@ -15,6 +15,7 @@ import matplotlib.pyplot as plt
 import plotly.graph_objects
 import pytest
 import write_html
+from colour_contrast import contrast
 from markdown_it import MarkdownIt
 from test_plots import everything
 
@@ -195,17 +196,6 @@ def colours(theme: str) -> dict[str, str]:
     loader = jinja2.Environment(loader=jinja2.FileSystemLoader(html_page.PARTS))
     text = str(getattr(loader.get_template("themes.css.j2").module, theme)())
     return dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", text))
-
-
-def luminance(colour: str) -> float:
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def contrast(one: str, other: str) -> float:
-    low, high = sorted((luminance(one), luminance(other)))
-    return (high + 0.05) / (low + 0.05)
 
 
 @pytest.mark.parametrize("theme", THEMES)

@@ -10,6 +10,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import pytest
+from colour_contrast import contrast
 from matplotlib.patches import Rectangle
 from profile_samples import DECODE, PREFILL, PROBLEMS, event, study, table, timeline
 from test_cached_figure import with_requests
@@ -268,17 +269,6 @@ def test_the_labels_of_regions_can_be_read() -> None:
     for name, (colour, hatch) in looks.items():
         ink = figure_style.INK if hatch else figure_step_style.ink(colour)
         assert contrast(ink, "#ffffff" if hatch else colour) >= 4.5, name
-
-
-def luminance(colour: str) -> float:
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def contrast(one: str, other: str) -> float:
-    low, high = sorted((luminance(one), luminance(other)))
-    return (high + 0.05) / (low + 0.05)
 
 
 def test_spans_of_steps_are_those_of_the_drawn_figure() -> None:
